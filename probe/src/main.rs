@@ -1,0 +1,2 @@
+//! The program that runs inside a sandbox.
+fn main() {}
