@@ -1,1 +1,23 @@
-//! Sandbox escape audits.
+//! escape-audit: attack your sandbox on every commit, and prove that it holds.
+//!
+//! Data flows one way: [`case`] and [`config`] → [`plan`] → [`run`] ([`range`], [`backend`]) → [`evidence`] →
+//! [`judge`] → [`report`] → formats, and, apart from them, [`gate`] → exit code. A test holds the imports to this order.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("escape-audit audits Linux sandboxes and runs on Linux only");
+
+pub mod backend;
+pub mod case;
+pub mod cli;
+pub mod config;
+pub mod diag;
+pub mod evidence;
+pub mod gate;
+pub mod judge;
+pub mod plan;
+pub mod protection;
+pub mod range;
+pub mod report;
+pub mod run;
+pub mod safe_text;
+pub mod verdict;

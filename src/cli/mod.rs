@@ -1,0 +1,1 @@
+//! Arguments, wiring, opening files.

@@ -1,0 +1,1 @@
+//! Report → decision → exit code.

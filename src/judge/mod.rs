@@ -1,0 +1,1 @@
+//! Case and evidence → verdict. The only module that decides.

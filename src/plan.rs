@@ -1,0 +1,1 @@
+//! Cases × sandboxes × filters → trials, and skips with their reasons.

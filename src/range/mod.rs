@@ -1,0 +1,1 @@
+//! Canaries: plant, listen, read, remove; the network namespace they stand in.

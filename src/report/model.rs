@@ -1,0 +1,130 @@
+//! The complete result of an audit, from which every format is written.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::case::Case;
+use crate::config::Sandbox;
+use crate::evidence::Evidence;
+use crate::verdict::{Judgement, Verdict};
+
+/// The complete result of an audit.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Version of the JSON schema.
+    pub schema: u32,
+    /// This program.
+    pub tool: Tool,
+    /// When the audit began, RFC 3339 in UTC, whole seconds.
+    pub started: String,
+    /// How long it took.
+    #[serde(serialize_with = "seconds")]
+    pub elapsed: Duration,
+    /// Not all trials were made: interrupted, or a sandbox could not be used. A sentence says why.
+    pub incomplete: Option<String>,
+    /// What was audited, in order.
+    pub sandboxes: Vec<SandboxReport>,
+    /// Every trial, in the library's order within its sandbox.
+    pub trials: Vec<Trial>,
+    /// How many trials came to each verdict.
+    pub summary: Summary,
+    /// What the program exits with.
+    pub exit_code: i32,
+}
+
+/// This program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Tool {
+    /// `escape-audit`.
+    pub name: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// SHA-256 over the ids and digests of all cases of the library.
+    pub library: String,
+}
+
+/// What was audited.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SandboxReport {
+    /// Its configuration.
+    #[serde(flatten)]
+    pub sandbox: Sandbox,
+    /// What stands behind it: the root file system's digest, the launcher's path and hash.
+    pub digest: Option<String>,
+    /// What was in force, as the host read it: name and value, in the order of reading.
+    pub in_force: Vec<(String, String)>,
+    /// What a reader must know: "sandbox not engaged", a protection that this machine cannot give.
+    pub notes: Vec<String>,
+    /// It could not be audited at all.
+    pub failed: Option<String>,
+}
+
+/// One case in one sandbox, once.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Trial {
+    /// The case's id.
+    pub case: String,
+    /// The sandbox's name.
+    pub sandbox: String,
+    /// The verdict with its reason.
+    #[serde(flatten)]
+    pub judgement: Judgement,
+    /// Whether the verdict counts: false for experimental cases and cases above the policy's level.
+    pub gates: bool,
+    /// How long it took, able trial not included.
+    #[serde(serialize_with = "seconds")]
+    pub duration: Duration,
+    /// Everything observed.
+    pub observed: Evidence,
+    /// The case itself, so that a format needs nothing else.
+    #[serde(rename = "definition")]
+    pub source: Case,
+}
+
+/// How many trials came to each verdict; each trial counts once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)]
+pub struct Summary {
+    pub total: usize,
+    pub allowed: usize,
+    pub blocked: usize,
+    pub skipped: usize,
+    pub inconclusive: usize,
+    pub error: usize,
+    pub broken: usize,
+    pub escaped: usize,
+}
+
+impl Summary {
+    /// Counts.
+    pub fn of<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Self {
+        let mut summary = Self::default();
+        for trial in trials {
+            summary.total += 1;
+            *summary.place(trial.judgement.verdict) += 1;
+        }
+        summary
+    }
+
+    /// How many came to this verdict.
+    pub fn count(mut self, verdict: Verdict) -> usize {
+        *self.place(verdict)
+    }
+
+    fn place(&mut self, verdict: Verdict) -> &mut usize {
+        match verdict {
+            Verdict::Allowed => &mut self.allowed,
+            Verdict::Blocked => &mut self.blocked,
+            Verdict::Skipped => &mut self.skipped,
+            Verdict::Inconclusive => &mut self.inconclusive,
+            Verdict::Error => &mut self.error,
+            Verdict::Broken => &mut self.broken,
+            Verdict::Escaped => &mut self.escaped,
+        }
+    }
+}
+
+fn seconds<S: serde::Serializer>(value: &Duration, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_f64((value.as_secs_f64() * 1000.0).round() / 1000.0)
+}

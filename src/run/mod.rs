@@ -1,0 +1,1 @@
+//! Carries a plan out: canaries, backend, judge, events; always sweeps.
