@@ -3,5 +3,8 @@
 //! The program of this package runs inside sandboxes, so this library depends on nothing at all: no
 //! allocation-free tricks, no serialisation framework, only lines of text that any carrier can write.
 
+pub mod mounts;
+pub mod packet;
 pub mod sha256;
+pub mod target;
 pub mod wire;

@@ -124,8 +124,8 @@ impl Message {
         for part in rest.split(|b| *b == b' ').filter(|part| !part.is_empty()) {
             match part.iter().position(|b| *b == b'=') {
                 Some(at) => {
-                    let key = String::from_utf8(unescape(&part[..at])?)
-                        .map_err(|_| Malformed::Escape)?;
+                    let key =
+                        String::from_utf8(unescape(&part[..at])?).map_err(|_| Malformed::Escape)?;
                     message.fields.push((key, unescape(&part[at + 1..])?));
                 }
                 None if message.fields.is_empty() => message
@@ -184,7 +184,10 @@ impl Outcome {
 /// Every kind reports `step`s and `fact`s; what they are called is part of the protocol and stands beside the kind.
 pub const KINDS: &[(&str, &str)] = &[
     ("run", "-> step run"),
-    ("environment", "-> fact env name=VAR value=SECRET-HASH; fact env-count"),
+    (
+        "environment",
+        "-> fact env name=VAR value=SECRET-HASH; fact env-count",
+    ),
     (
         "process-environment",
         "-> step read target=/proc/PID/environ; fact env name=PID:VAR value=SECRET-HASH; step control target=/proc/self/environ",
@@ -213,22 +216,34 @@ pub const KINDS: &[(&str, &str)] = &[
         "raw-socket",
         "target(A:P) payload -> step socket target=raw-udp|packet; step send target=A:P; step control target=stream",
     ),
-    ("spawn", "count -> step fork; fact made; holds while the children live"),
+    (
+        "spawn",
+        "count -> step fork; fact made; holds while the children live",
+    ),
     (
         "allocate",
         "bytes processes -> fact touched (cumulative, bytes); step allocate; holds while the memory is held",
     ),
-    ("spin", "processes ms -> step spin; fact spun (ms of wall clock)"),
+    (
+        "spin",
+        "processes ms -> step spin; fact spun (ms of wall clock)",
+    ),
     (
         "fill",
         "dir* bytes file_bytes mounts(0|1) -> fact written name=DIR value=BYTES; step write target=DIR; holds before it removes the files",
     ),
-    ("flood", "bytes -> step flood; that many bytes of noise on standard output, no line of it a message"),
+    (
+        "flood",
+        "bytes -> step flood; that many bytes of noise on standard output, no line of it a message",
+    ),
     (
         "list-processes",
         "pid* -> step list target=/proc; fact process name=PID value=SECRET-HASH of the thread name; step probe target=PID (kill 0)",
     ),
-    ("signal", "pid* value -> step signal target=PID (SIGURG by sigqueue); step control target=child"),
+    (
+        "signal",
+        "pid* value -> step signal target=PID (SIGURG by sigqueue); step control target=child",
+    ),
     (
         "outlive",
         "ms name beacon*(tcp://A:P|abstract:N) payload linger_ms -> step detach; a detached process beacons every 200 ms for at most ms",
@@ -245,8 +260,14 @@ pub const KINDS: &[(&str, &str)] = &[
         "user-namespace",
         "-> step unshare|clone|clone3 target=user; step use target=mount; holds inside the namespace",
     ),
-    ("mount", "dir* source -> step mount|fsopen target=DIR; holds before it unmounts"),
-    ("syscall", "number args*(0|bad-pointer|number) -> step syscall target=NUMBER"),
+    (
+        "mount",
+        "dir* source -> step mount|fsopen target=DIR; holds before it unmounts",
+    ),
+    (
+        "syscall",
+        "number args*(0|bad-pointer|number) -> step syscall target=NUMBER",
+    ),
 ];
 
 fn plain(byte: u8) -> bool {
@@ -293,7 +314,9 @@ mod tests {
     #[test]
     fn every_byte_survives_the_journey() {
         let all: Vec<u8> = (0..=255).collect();
-        let sent = Message::new(&["step"]).with("value", &all).with("value", "b c=d");
+        let sent = Message::new(&["step"])
+            .with("value", &all)
+            .with("value", "b c=d");
         let line = sent.encode();
         assert!(line.bytes().all(|b| (0x20..0x7f).contains(&b)), "{line}");
         assert_eq!(Message::decode(line.as_bytes()), Ok(sent));

@@ -1,0 +1,101 @@
+//! Attempts on secrets in environments: the probe's own, and those of the processes around it.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+
+use crate::attempt::Attempt;
+use crate::processes;
+use crate::sys;
+
+/// No more values are reported.
+const MOST: usize = 4096;
+
+/// Of a longer name the beginning is reported.
+const LONGEST_NAME: usize = 512;
+
+/// Reports the variables that the sandbox gave to the probe.
+pub fn own(attempt: &mut Attempt) {
+    let variables = own_variables();
+    for (name, value) in variables.iter().take(MOST) {
+        let hash = attempt.hash(value);
+        attempt.fact("env", shortened(name), hash);
+    }
+    attempt.count("env-count", "", variables.len() as u64);
+}
+
+/// Reads `/proc/PID/environ` of PID 1, of the ancestors, and of every other process that can be seen. The same value
+/// is reported once.
+pub fn of_processes(attempt: &mut Attempt) {
+    control(attempt);
+    let mut reported = BTreeSet::new();
+    for pid in first_ones_first(attempt.session) {
+        if attempt.is_over() || reported.len() >= MOST {
+            return;
+        }
+        let path = format!("/proc/{pid}/environ");
+        // Whoever may not look into the probe itself (it is not dumpable) would still find there what it was given.
+        let variables = if pid == attempt.session || pid == sys::pid() {
+            Ok(own_variables())
+        } else {
+            read(&path)
+        };
+        attempt.step("read", &path, sys::io_outcome(&variables));
+        for (name, value) in variables.unwrap_or_default() {
+            let hash = attempt.hash(&value);
+            if reported.len() < MOST && reported.insert(hash.clone()) {
+                let mut named = format!("{pid}:").into_bytes();
+                named.extend_from_slice(shortened(&name));
+                attempt.fact("env", named, hash);
+            }
+        }
+    }
+}
+
+/// Shows that such a file can be read at all. A process owns its files in `/proc` only while it is dumpable.
+fn control(attempt: &mut Attempt) {
+    const PATH: &str = "/proc/self/environ";
+    sys::set_dumpable(true);
+    let own = read(PATH);
+    sys::set_dumpable(false);
+    attempt.step("control", PATH, sys::io_outcome(&own));
+}
+
+fn first_ones_first(session: i32) -> Vec<i32> {
+    let mut order = vec![1];
+    let mut ancestor = session;
+    // A chain of parents; the bound only guards against a `/proc` that lies.
+    for _ in 0..64 {
+        if ancestor <= 0 {
+            break;
+        }
+        order.push(ancestor);
+        ancestor = processes::parent(ancestor).unwrap_or(0);
+    }
+    order.extend(processes::visible());
+    let mut seen = BTreeSet::new();
+    order.retain(|pid| seen.insert(*pid));
+    order
+}
+
+type Variables = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn own_variables() -> Variables {
+    let pairs = std::env::vars_os();
+    pairs.map(|(n, v)| (n.into_vec(), v.into_vec())).collect()
+}
+
+fn read(path: &str) -> std::io::Result<Variables> {
+    let mut block = Vec::new();
+    let file = std::fs::File::open(path)?;
+    file.take(1 << 20).read_to_end(&mut block)?;
+    let pairs = block.split(|byte| *byte == 0).filter_map(|pair| {
+        let at = pair.iter().position(|byte| *byte == b'=')?;
+        Some((pair[..at].to_vec(), pair[at + 1..].to_vec()))
+    });
+    Ok(pairs.collect())
+}
+
+fn shortened(name: &[u8]) -> &[u8] {
+    &name[..name.len().min(LONGEST_NAME)]
+}

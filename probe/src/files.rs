@@ -1,0 +1,173 @@
+//! Attempts on files: reading given ones, creating new ones. Nothing that exists is ever written to.
+
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use escape_audit_probe::mounts;
+use escape_audit_probe::wire::Outcome;
+
+use crate::attempt::Attempt;
+use crate::sys;
+
+/// Of a longer file the beginning is read.
+const LONGEST: u64 = 1 << 20;
+
+/// Where files are tried besides the mount points: what image authors leave writable.
+const PLACES: &[&str] = &[
+    "/",
+    "/etc",
+    "/usr",
+    "/usr/local",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/boot",
+    "/var",
+    "/var/lib",
+    "/var/log",
+    "/var/cache",
+    "/var/spool",
+    "/root",
+    "/home",
+    "/opt",
+    "/srv",
+    "/mnt",
+    "/media",
+    "/tmp",
+    "/var/tmp",
+    "/run",
+    "/run/lock",
+    "/run/user",
+    "/dev",
+    "/dev/shm",
+    "/dev/mqueue",
+    "/dev/pts",
+    "/proc",
+    "/proc/sys/kernel",
+    "/sys",
+    "/sys/fs/cgroup",
+    "/scratch",
+    "/work",
+    "/workspace",
+    "/app",
+    "/data",
+];
+
+/// Reads files and reports the hash of what they hold. `~/` stands for the user's home: the variable's, and the one
+/// in the sandbox's `/etc/passwd`.
+pub fn read(attempt: &mut Attempt) {
+    for asked in attempt.all("path") {
+        for path in expanded(asked) {
+            let content = read_file(&path);
+            attempt.step(
+                "read",
+                path.as_os_str().as_bytes(),
+                sys::io_outcome(&content),
+            );
+            if let Ok(content) = content {
+                let hash = attempt.hash(&content);
+                attempt.fact("file", path.as_os_str().as_bytes(), hash);
+            }
+            if attempt.is_over() {
+                return;
+            }
+        }
+    }
+}
+
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    // A pipe without a writer must not stop the attempt.
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)?;
+    file.take(LONGEST).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+fn expanded(asked: &[u8]) -> Vec<PathBuf> {
+    let Some(rest) = asked.strip_prefix(b"~/") else {
+        return vec![path(asked)];
+    };
+    let mut homes: Vec<PathBuf> = std::env::var_os("HOME")
+        .into_iter()
+        .map(PathBuf::from)
+        .collect();
+    homes.extend(home_of(sys::ids().0));
+    homes.dedup();
+    homes.iter().map(|home| home.join(path(rest))).collect()
+}
+
+fn home_of(uid: u32) -> Option<PathBuf> {
+    let passwd = std::fs::read("/etc/passwd").ok()?;
+    let mut lines = passwd.split(|byte| *byte == b'\n');
+    lines.find_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
+        let of_user = *fields.get(2)? == uid.to_string().as_bytes();
+        of_user.then(|| fields.get(5).map(|home| path(home)))?
+    })
+}
+
+/// A path of any bytes.
+pub fn path(bytes: &[u8]) -> PathBuf {
+    OsStr::from_bytes(bytes).into()
+}
+
+/// Creates a file in each place, shows them to the harness, and removes them again.
+pub fn write(attempt: &mut Attempt) {
+    let (name, content) = (attempt.bytes("name"), attempt.bytes("content"));
+    if name.is_empty() || name.contains(&b'/') {
+        return attempt.step("malformed", name, Outcome::Errno(libc::EINVAL));
+    }
+    let mut made = Vec::new();
+    for directory in places(attempt) {
+        if attempt.is_over() {
+            break;
+        }
+        let file = directory.join(path(name));
+        let target = file.as_os_str().as_bytes();
+        match create(&file) {
+            Err(error) => attempt.step("write", target, sys::io_error(&error)),
+            Ok(mut open) => {
+                // A file that takes no bytes (a message queue, a full disk) was created all the same.
+                attempt.step("create", target, Outcome::Ok);
+                let written = open.write_all(content);
+                attempt.step("write", target, sys::io_outcome(&written));
+                made.push(file);
+            }
+        }
+    }
+    attempt.hold();
+    for file in made {
+        let _ = std::fs::remove_file(file);
+    }
+}
+
+/// A new file, or nothing: never one that exists, never through a link.
+pub fn create(path: &Path) -> io::Result<std::fs::File> {
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o644)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+}
+
+/// The directories that were asked for, and with `mounts=1` every mount point and every usual place; each once.
+pub fn places(attempt: &Attempt) -> Vec<PathBuf> {
+    let mut places: Vec<PathBuf> = attempt.all("dir").into_iter().map(path).collect();
+    if attempt.is_on("mounts") {
+        let mountinfo = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        let points = mounts::points(&mountinfo).into_iter().take(1024);
+        places.extend(points.map(|point| path(&point)));
+        places.extend(PLACES.iter().map(PathBuf::from));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    places.retain(|place| seen.insert(place.clone()));
+    places
+}

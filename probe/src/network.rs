@@ -1,0 +1,213 @@
+//! Attempts to get bytes out: TCP, UDP, Unix sockets, raw sockets.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixStream};
+use std::time::{Duration, Instant};
+
+use escape_audit_probe::packet;
+use escape_audit_probe::target::Target;
+use escape_audit_probe::wire::Outcome;
+
+use crate::attempt::Attempt;
+use crate::sys;
+
+/// How much of a reply is reported.
+const REPLY: usize = 1024;
+
+/// How long to wait for more of a reply that has begun.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Connects and sends the payload, over TCP and UDP.
+pub fn connect(attempt: &mut Attempt) {
+    if attempt.is_on("control") {
+        let heard = loopback();
+        attempt.step("control", "loopback", sys::io_outcome(&heard));
+    }
+    for text in attempt.all("target") {
+        match std::str::from_utf8(text).ok().and_then(Target::parse) {
+            Some(Target::Tcp(address)) => tcp(attempt, text, address),
+            Some(Target::Udp(address)) => udp(attempt, text, address),
+            _ => attempt.step("malformed", text, Outcome::Errno(libc::EINVAL)),
+        }
+    }
+}
+
+/// A connection to itself shows that this client works, or how the kernel refuses sockets as such.
+fn loopback() -> io::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_addr()?;
+    let mut client = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+    client.write_all(b".")
+}
+
+fn tries(attempt: &Attempt) -> u64 {
+    attempt.capped("tries", 1, 100)
+}
+
+fn gap(attempt: &Attempt) {
+    attempt.sleep(attempt.time("gap_ms", 100, 10_000));
+}
+
+/// Tries again only while nothing answers: a refusal is an answer.
+fn tcp(attempt: &mut Attempt, text: &[u8], address: SocketAddr) {
+    for round in 0..tries(attempt) {
+        if round > 0 {
+            gap(attempt);
+        }
+        let limit = attempt.time("timeout_ms", 1000, 30_000);
+        let connected = TcpStream::connect_timeout(&address, limit);
+        let result = sys::io_outcome(&connected);
+        attempt.step("connect", text, result);
+        if let Ok(mut stream) = connected {
+            let _ = stream.set_write_timeout(Some(limit));
+            if let Err(error) = stream.write_all(attempt.bytes("payload")) {
+                attempt.step("send", text, sys::io_error(&error));
+            }
+            listen(attempt, text, &mut stream, limit);
+            return;
+        }
+        if result != Outcome::Timeout || attempt.is_over() {
+            return;
+        }
+    }
+}
+
+/// Reports what comes back until the other side is done, pauses, or the time is over.
+fn listen(attempt: &mut Attempt, text: &[u8], stream: &mut TcpStream, limit: Duration) {
+    let until = Instant::now() + limit;
+    let mut reply = [0; REPLY];
+    let mut got = 0;
+    while got < REPLY {
+        let left = until.saturating_duration_since(Instant::now());
+        let wait = if got == 0 { left } else { left.min(PAUSE) };
+        if wait.is_zero() || stream.set_read_timeout(Some(wait)).is_err() {
+            break;
+        }
+        match stream.read(&mut reply[got..]) {
+            Ok(n @ 1..) => got += n,
+            _ => break,
+        }
+    }
+    if got > 0 {
+        attempt.fact("reply", text, &reply[..got]);
+    }
+}
+
+/// Sends every datagram, whatever becomes of the one before: none of them says whether it arrived.
+fn udp(attempt: &mut Attempt, text: &[u8], address: SocketAddr) {
+    let socket = match udp_socket(address) {
+        Ok(socket) => socket,
+        Err(error) => return attempt.step("send", text, sys::io_error(&error)),
+    };
+    for round in 0..tries(attempt) {
+        if round > 0 {
+            gap(attempt);
+        }
+        let sent = socket.send(attempt.bytes("payload"));
+        attempt.step("send", text, sys::io_outcome(&sent));
+        if attempt.is_over() {
+            return;
+        }
+    }
+    let mut reply = [0; REPLY];
+    let _ = socket.set_read_timeout(Some(attempt.time("timeout_ms", 1000, 30_000)));
+    match socket.recv(&mut reply) {
+        Ok(n) => attempt.fact("reply", text, &reply[..n]),
+        Err(error) => attempt.step("reply", text, sys::io_error(&error)),
+    }
+}
+
+/// A UDP socket that sends to this address, and hears what the network says about it.
+pub fn udp_socket(address: SocketAddr) -> io::Result<UdpSocket> {
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(address)?;
+    Ok(socket)
+}
+
+/// Connects to Unix sockets and sends the payload.
+pub fn connect_unix(attempt: &mut Attempt) {
+    let pair = UnixStream::pair().and_then(|(mut one, _other)| one.write_all(b"."));
+    attempt.step("control", "socketpair", sys::io_outcome(&pair));
+    for text in attempt.all("target") {
+        let address = match std::str::from_utf8(text).ok().and_then(Target::parse) {
+            Some(Target::Path(path)) => UnixAddr::from_pathname(path),
+            Some(Target::Abstract(name)) => UnixAddr::from_abstract_name(name),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        };
+        let sent = address.and_then(|address| send_unix(&address, attempt.bytes("payload")));
+        attempt.step("connect", text, sys::io_outcome(&sent));
+    }
+}
+
+/// Connects to a Unix socket of either type and sends.
+pub fn send_unix(address: &UnixAddr, payload: &[u8]) -> io::Result<()> {
+    match UnixStream::connect_addr(address) {
+        Ok(mut stream) => {
+            stream.set_write_timeout(Some(Duration::from_secs(1)))?;
+            stream.write_all(payload)
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EPROTOTYPE) => {
+            let socket = UnixDatagram::unbound()?;
+            socket.connect_addr(address)?;
+            socket.send(payload).map(drop)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes raw sockets, and sends a hand-made UDP datagram through one.
+pub fn raw_socket(attempt: &mut Attempt) {
+    let stream = socket(libc::AF_INET, libc::SOCK_STREAM, 0);
+    attempt.step("control", "stream", sys::outcome(&stream));
+    // With protocol 0 a packet socket receives nothing.
+    let packet = socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
+    attempt.step("socket", "packet", sys::outcome(&packet));
+    let raw = socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_UDP);
+    attempt.step("socket", "raw-udp", sys::outcome(&raw));
+    let text = attempt.bytes("target");
+    let target = std::str::from_utf8(text).ok().and_then(|t| t.parse().ok());
+    let (Ok(raw), Some(target)) = (raw, target) else {
+        return;
+    };
+    let datagram = packet::udp_datagram(49_152, target, attempt.bytes("payload"));
+    for _ in 0..tries(attempt) {
+        let sent = send_raw(&raw, target, &datagram);
+        attempt.step("send", text, sys::outcome(&sent));
+        gap(attempt);
+    }
+}
+
+fn socket(domain: i32, kind: i32, protocol: i32) -> sys::Try<std::os::fd::OwnedFd> {
+    // SAFETY: takes numbers.
+    let made = unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) };
+    sys::check(i64::from(made)).map(sys::own)
+}
+
+fn send_raw(socket: &std::os::fd::OwnedFd, target: SocketAddrV4, data: &[u8]) -> sys::Try<()> {
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: 0,
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes(target.ip().octets()),
+        },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: the data and the address are valid for the lengths that are passed with them.
+    let sent = unsafe {
+        libc::sendto(
+            sys::raw(socket),
+            data.as_ptr().cast(),
+            data.len(),
+            libc::MSG_DONTWAIT,
+            (&raw const address).cast(),
+            std::mem::size_of_val(&address) as libc::socklen_t,
+        )
+    };
+    sys::check(sent as i64).map(drop)
+}
