@@ -29,9 +29,11 @@ pub fn own(attempt: &mut Attempt) {
 pub fn of_processes(attempt: &mut Attempt) {
     control(attempt);
     let mut reported = BTreeSet::new();
-    for pid in first_ones_first(attempt.session) {
+    let mut refused = 0;
+    let (near, all) = first_ones_first(attempt.session);
+    for (number, pid) in all.into_iter().enumerate() {
         if attempt.is_over() || reported.len() >= MOST {
-            return;
+            break;
         }
         let path = format!("/proc/{pid}/environ");
         // Whoever may not look into the probe itself (it is not dumpable) would still find there what it was given.
@@ -40,7 +42,12 @@ pub fn of_processes(attempt: &mut Attempt) {
         } else {
             read(&path)
         };
-        attempt.step("read", &path, sys::io_outcome(&variables));
+        // Of the many that are nobody's ancestor, those that could not be read are only counted.
+        if number < near || variables.is_ok() {
+            attempt.step("read", &path, sys::io_outcome(&variables));
+        } else {
+            refused += 1;
+        }
         for (name, value) in variables.unwrap_or_default() {
             let hash = attempt.hash(&value);
             if reported.len() < MOST && reported.insert(hash.clone()) {
@@ -50,6 +57,7 @@ pub fn of_processes(attempt: &mut Attempt) {
             }
         }
     }
+    attempt.count("refused", "", refused);
 }
 
 /// Shows that such a file can be read at all. A process owns its files in `/proc` only while it is dumpable.
@@ -61,7 +69,8 @@ fn control(attempt: &mut Attempt) {
     attempt.step("control", PATH, sys::io_outcome(&own));
 }
 
-fn first_ones_first(session: i32) -> Vec<i32> {
+/// PID 1, the session, its ancestors (and how many these are), then all others.
+fn first_ones_first(session: i32) -> (usize, Vec<i32>) {
     let mut order = vec![1];
     let mut ancestor = session;
     // A chain of parents; the bound only guards against a `/proc` that lies.
@@ -72,10 +81,12 @@ fn first_ones_first(session: i32) -> Vec<i32> {
         order.push(ancestor);
         ancestor = processes::parent(ancestor).unwrap_or(0);
     }
-    order.extend(processes::visible());
     let mut seen = BTreeSet::new();
     order.retain(|pid| seen.insert(*pid));
-    order
+    let near = order.len();
+    let others = processes::visible().into_iter();
+    order.extend(others.filter(|pid| seen.insert(*pid)));
+    (near, order)
 }
 
 type Variables = Vec<(Vec<u8>, Vec<u8>)>;

@@ -45,14 +45,16 @@ type Way = fn() -> Try<Side>;
 /// Tries a way with a child that ends at once.
 fn visit(attempt: &mut Attempt, what: &str, way: Way) -> bool {
     let born = way();
+    if let Ok(Side::Child) = born {
+        sys::exit(0);
+    }
     attempt.step(what, "user", sys::outcome(&born));
     match born {
-        Ok(Side::Child) => sys::exit(0),
         Ok(Side::Parent(pid)) => {
             child::end_of(pid);
             true
         }
-        Err(_) => false,
+        _ => false,
     }
 }
 

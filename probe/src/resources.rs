@@ -171,7 +171,8 @@ fn allocate_here(attempt: &mut Attempt, share: usize) {
 pub fn spin(attempt: &mut Attempt) {
     let processes = attempt.capped("processes", 1, 64);
     let begun = Instant::now();
-    let end = begun + attempt.time("ms", 0, 60_000);
+    let asked = Duration::from_millis(attempt.capped("ms", 0, 60_000));
+    let end = begun + asked.min(attempt.remaining());
     let spin = || {
         while Instant::now() < end {
             std::hint::spin_loop();
@@ -194,7 +195,12 @@ pub fn spin(attempt: &mut Attempt) {
     let first_bad = ended.into_iter().find(|ended| *ended != Outcome::Ok);
     attempt.count("spun", "", begun.elapsed().as_millis() as u64);
     attempt.count("cpu-ms", "", sys::cpu_ms());
-    attempt.step("spin", "", first_bad.unwrap_or(Outcome::Ok));
+    let cut = if begun.elapsed() < asked {
+        Outcome::Timeout
+    } else {
+        Outcome::Ok
+    };
+    attempt.step("spin", "", first_bad.unwrap_or(cut));
 }
 
 /// Writes noise to standard output. Each piece is a whole number of lines and small enough for a pipe to take it at
