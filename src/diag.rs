@@ -1,1 +1,441 @@
 //! Diagnostics with a place: every mistake of every file at once, with a `help:` line.
+//!
+//! Text that came out of a file is shown with its control characters escaped, so that a case file cannot drive a
+//! terminal.
+
+pub mod schema;
+
+use std::fmt::{self, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+
+/// What kind of mistake it is: stable, for scripts and for searching the documentation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Code {
+    Unreadable,
+    NotUtf8,
+    TooLarge,
+    Syntax,
+    UnknownKey,
+    WrongType,
+    MissingKey,
+    WrongValue,
+    EmptyText,
+    NoAttempt,
+    TwoAttempts,
+    ProofMissing,
+    ProofMisfit,
+    WeakenedMissing,
+    ExpectMisfit,
+    DangerLowered,
+    BadUrl,
+    BadHeader,
+    BadPath,
+    BadPattern,
+    BadTechnique,
+    BadReference,
+    Repeated,
+    DuplicateId,
+    BadId,
+    NotACase,
+    NoCases,
+    NoMatch,
+    NotExpressible,
+    Contradiction,
+    UnknownSandbox,
+}
+
+/// Every code, with its name and what it means.
+#[rustfmt::skip] // one code a line
+pub const CODES: &[(Code, &str, &str)] = &[
+    (Code::Unreadable, "unreadable", "a file or folder cannot be read"),
+    (Code::NotUtf8, "not-utf8", "a file is not UTF-8 text"),
+    (Code::TooLarge, "too-large", "a file is too large to be what it should be"),
+    (Code::Syntax, "syntax", "a file is not valid TOML"),
+    (Code::UnknownKey, "unknown-key", "a key that does not exist here"),
+    (Code::WrongType, "wrong-type", "a value of the wrong type"),
+    (Code::MissingKey, "missing-key", "a key that has to be there is not"),
+    (Code::WrongValue, "wrong-value", "a value outside the closed list, or out of range"),
+    (Code::EmptyText, "empty-text", "a text that says nothing"),
+    (Code::NoAttempt, "no-attempt", "a case that tries nothing"),
+    (Code::TwoAttempts, "two-attempts", "a case with more than one attempt"),
+    (Code::ProofMissing, "proof-missing", "a case that nothing can prove escaped"),
+    (Code::ProofMisfit, "proof-misfit", "a proof that this attempt can never give"),
+    (Code::WeakenedMissing, "weakened-missing", "a gating case that never shows that it can fail"),
+    (Code::ExpectMisfit, "expect-misfit", "an expectation that does not fit the folder, the attempt or the proofs"),
+    (Code::DangerLowered, "danger-lowered", "a danger below the attempt's own"),
+    (Code::BadUrl, "bad-url", "a URL that is not http with a literal address"),
+    (Code::BadHeader, "bad-header", "an HTTP header or method that is malformed"),
+    (Code::BadPath, "bad-path", "a path that is not absolute or climbs out"),
+    (Code::BadPattern, "bad-pattern", "a glob that cannot be read"),
+    (Code::BadTechnique, "bad-technique", "a malformed MITRE ATT&CK id"),
+    (Code::BadReference, "bad-reference", "a reference that is not an https URL"),
+    (Code::Repeated, "repeated", "one thing named twice in a list"),
+    (Code::DuplicateId, "duplicate-id", "two case files with one id"),
+    (Code::BadId, "bad-id", "a case file in the wrong place or with the wrong name"),
+    (Code::NotACase, "not-a-case", "a file in a library that is no case"),
+    (Code::NoCases, "no-cases", "a library without cases"),
+    (Code::NoMatch, "no-match", "a filter that matches nothing"),
+    (Code::NotExpressible, "not-expressible", "a setting that the chosen backend cannot express"),
+    (Code::Contradiction, "contradiction", "two settings that contradict each other"),
+    (Code::UnknownSandbox, "unknown-sandbox", "a sandbox that is not configured"),
+];
+
+impl Code {
+    /// The stable kebab-case name.
+    pub fn name(self) -> &'static str {
+        CODES
+            .iter()
+            .find(|(code, _, _)| *code == self)
+            .map_or("", |(_, name, _)| name)
+    }
+}
+
+/// A file that was read, kept for showing the lines around a mistake. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The file's name as the user knows it.
+    pub path: PathBuf,
+    /// Its text.
+    pub text: Arc<str>,
+}
+
+impl Source {
+    /// A file with its text.
+    pub fn new(path: impl Into<PathBuf>, text: &str) -> Self {
+        Self {
+            path: path.into(),
+            text: text.into(),
+        }
+    }
+}
+
+/// One mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// What kind.
+    pub code: Code,
+    /// What is wrong, in one sentence without a full stop.
+    pub message: String,
+    /// What to do about it.
+    pub help: String,
+    /// Where; none for a mistake on the command line.
+    pub place: Option<Place>,
+    /// A second place that it has to do with: the other file of a duplicate.
+    pub other: Option<Place>,
+}
+
+/// Where a mistake is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub path: PathBuf,
+    /// The file's text, where it could be read, with the bytes that are wrong.
+    pub span: Option<(Source, Range<usize>)>,
+    /// A few words beside the marked bytes; may be empty.
+    pub label: String,
+}
+
+impl Diagnostic {
+    /// A mistake, and what to do about it.
+    pub fn new(code: Code, message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            help: help.into(),
+            place: None,
+            other: None,
+        }
+    }
+
+    /// The same, at these bytes of a file.
+    pub fn at(mut self, source: &Source, span: Range<usize>, label: impl Into<String>) -> Self {
+        self.place = Some(Place::bytes(source, span, label));
+        self
+    }
+
+    /// The same, about a file or folder as a whole.
+    pub fn in_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.place = Some(Place::whole(path));
+        self
+    }
+
+    /// The same, with a second place.
+    pub fn and(mut self, other: Place) -> Self {
+        self.other = Some(other);
+        self
+    }
+
+    fn render(&self, renderer: &Renderer) -> String {
+        let title = Level::ERROR
+            .primary_title(shown(&self.message))
+            .id(self.code.name());
+        let places: Vec<&Place> = self.place.iter().chain(&self.other).collect();
+        let mut group = Group::with_title(title);
+        for place in places {
+            group = match &place.span {
+                Some((source, span)) => group.element(
+                    Snippet::source(visible(&source.text))
+                        .path(shown(&place.path.to_string_lossy()))
+                        .annotation(
+                            AnnotationKind::Primary
+                                .span(within(&source.text, span))
+                                .label(shown(&place.label)),
+                        ),
+                ),
+                None => group.element(Origin::path(shown(&place.path.to_string_lossy()))),
+            };
+        }
+        renderer.render(&[group.element(Level::HELP.message(shown(&self.help)))])
+    }
+}
+
+impl Place {
+    /// These bytes of a file.
+    pub fn bytes(source: &Source, span: Range<usize>, label: impl Into<String>) -> Self {
+        Self {
+            path: source.path.clone(),
+            span: Some((source.clone(), span)),
+            label: label.into(),
+        }
+    }
+
+    /// A file or folder as a whole.
+    pub fn whole(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            span: None,
+            label: String::new(),
+        }
+    }
+
+    fn order(&self) -> (&Path, usize) {
+        (
+            &self.path,
+            self.span.as_ref().map_or(0, |(_, span)| span.start),
+        )
+    }
+}
+
+/// All mistakes that were found, in the order of files and lines.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Diagnostics {
+    all: Vec<Diagnostic>,
+}
+
+impl Diagnostics {
+    /// Adds one.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        self.all.push(diagnostic);
+    }
+
+    /// Adds those of another collection.
+    pub fn append(&mut self, other: Self) {
+        self.all.extend(other.all);
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// All of them, in the order in which they were found.
+    pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
+        self.all.iter()
+    }
+
+    /// The value, if nothing is wrong.
+    pub fn or<T>(self, value: T) -> Result<T, Self> {
+        if self.is_empty() {
+            Ok(value)
+        } else {
+            Err(self)
+        }
+    }
+
+    /// All of them for a person, a blank line between two, and the count at the end.
+    pub fn render(&self, colour: bool) -> String {
+        let renderer = if colour {
+            Renderer::styled()
+        } else {
+            Renderer::plain()
+        };
+        let mut sorted: Vec<&Diagnostic> = self.all.iter().collect();
+        sorted.sort_by_key(|d| d.place.as_ref().map(Place::order));
+        let mut text = String::new();
+        for diagnostic in &sorted {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{}\n", diagnostic.render(&renderer));
+        }
+        let _ = match self.len() {
+            1 => writeln!(text, "1 mistake"),
+            n => writeln!(text, "{n} mistakes"),
+        };
+        text
+    }
+}
+
+impl From<Diagnostic> for Diagnostics {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Self {
+            all: vec![diagnostic],
+        }
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+/// The name that was probably meant, for a "did you mean".
+pub fn closest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(wrong, name), name))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, name)| name)
+}
+
+/// A help line for a wrong name: the one that was probably meant, else all that exist.
+pub fn suggest(wrong: &str, names: &[&str]) -> String {
+    match closest(wrong, names.iter().copied()) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None if names.is_empty() => "nothing can stand here; remove it".into(),
+        None => format!("expected {}", list(names)),
+    }
+}
+
+/// `a`, `b` or `c`: for help lines.
+pub fn list(names: &[&str]) -> String {
+    match names {
+        [] => "nothing".into(),
+        [one] => format!("`{one}`"),
+        [first @ .., last] => {
+            let first: Vec<String> = first.iter().map(|name| format!("`{name}`")).collect();
+            format!("{} or `{last}`", first.join(", "))
+        }
+    }
+}
+
+/// Text of a file in a message: no control character, no character that turns or hides text.
+fn shown(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, c| {
+        if hides(c) {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+        out
+    })
+}
+
+/// The text of a file for the lines around a mistake: what would hide or move something is replaced byte for byte, so
+/// that every span stays where it was.
+fn visible(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, c| {
+        match c {
+            '\n' | '\t' => out.push(c),
+            '\r' => out.push(' '),
+            _ if hides(c) => out.extend(std::iter::repeat_n('?', c.len_utf8())),
+            _ => out.push(c),
+        }
+        out
+    })
+}
+
+fn hides(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// A span that lies inside the text, whatever a parser said about its end.
+fn within(text: &str, span: &Range<usize>) -> Range<usize> {
+    let end = span.end.min(text.len());
+    span.start.min(end)..end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_code_has_one_name_of_its_own() {
+        let names: BTreeSet<&str> = CODES.iter().map(|(_, name, _)| *name).collect();
+        let codes: BTreeSet<Code> = CODES.iter().map(|(code, _, _)| *code).collect();
+        assert_eq!((names.len(), codes.len()), (CODES.len(), CODES.len()));
+        // `UnknownSandbox` is the last variant: none is missing from the table.
+        assert_eq!(CODES.len(), Code::UnknownSandbox as usize + 1);
+    }
+
+    #[test]
+    fn a_place_is_shown_as_file_line_and_column_with_help() {
+        let source = Source::new("escapes/a/b.toml", "one = 1\n  two = 2\n");
+        let diagnostic = Diagnostic::new(
+            Code::UnknownKey,
+            "unknown key `two`",
+            "did you mean `to`?",
+        )
+        .at(&source, 10..13, "here");
+        let text = Diagnostics::from(diagnostic).render(false);
+        assert!(
+            text.contains("error[unknown-key]: unknown key `two`"),
+            "{text}"
+        );
+        assert!(text.contains("escapes/a/b.toml:2:3"), "{text}");
+        assert!(text.contains("help: did you mean `to`?"), "{text}");
+        assert!(!text.contains('\x1b'));
+    }
+
+    #[test]
+    fn nothing_in_a_file_reaches_the_terminal_raw() {
+        let evil = "x = \"\x1b]0;owned\x07\u{9b}31m\u{202e}\"\n";
+        let source = Source::new("a\x1b[31m.toml", evil);
+        let text = Diagnostics::from(Diagnostic::new(Code::Syntax, evil, evil).at(
+            &source,
+            4..evil.len(),
+            evil,
+        ))
+        .render(false);
+        assert!(text.chars().all(|c| c == '\n' || !hides(c)), "{text:?}");
+    }
+
+    #[test]
+    fn a_span_past_the_end_is_no_panic() {
+        let source = Source::new("a.toml", "é");
+        let all = Diagnostics::from(Diagnostic::new(Code::Syntax, "m", "h").at(&source, 7..9, ""));
+        assert!(all.render(true).contains("a.toml"));
+    }
+
+    #[test]
+    fn mistakes_are_shown_in_the_order_of_lines() {
+        let source = Source::new("a.toml", "one\ntwo\n");
+        let mut all = Diagnostics::default();
+        all.push(Diagnostic::new(Code::Syntax, "second", "h").at(&source, 4..7, ""));
+        all.push(Diagnostic::new(Code::Syntax, "first", "h").at(&source, 0..3, ""));
+        let text = all.render(false);
+        assert!(text.find("first") < text.find("second"), "{text}");
+        assert!(text.ends_with("2 mistakes\n"));
+    }
+
+    #[test]
+    fn the_closest_name_is_found_and_a_far_one_is_not() {
+        assert_eq!(closest("tittle", ["title", "why"]), Some("title"));
+        assert_eq!(closest("zzz", ["title", "why"]), None);
+        assert_eq!(suggest("x", &["a", "b", "c"]), "expected `a`, `b` or `c`");
+    }
+}
