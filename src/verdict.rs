@@ -62,3 +62,16 @@ pub struct Judgement {
     /// No host-side witness: the verdict rests on what was said inside alone.
     pub inside_only: bool,
 }
+
+impl Judgement {
+    /// A trial that is not made, for a reason that is known beforehand. `judge::reasons` lists the codes.
+    pub fn skipped(reason: &'static str, sentence: impl Into<String>) -> Self {
+        Self {
+            verdict: Verdict::Skipped,
+            reason,
+            sentence: sentence.into(),
+            evidence: Vec::new(),
+            inside_only: false,
+        }
+    }
+}

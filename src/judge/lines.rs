@@ -1,0 +1,102 @@
+//! Evidence as lines for a person: short, the strongest first, and bounded.
+
+use std::borrow::Borrow;
+
+use crate::case::{CanaryKind, Ceiling};
+use crate::evidence::{Count, Step, Target, Touch, outcome_name};
+
+/// So many different steps are shown.
+const MOST: usize = 8;
+
+/// `connect tcp://203.0.113.10:4711: ENETUNREACH`
+pub fn of_step(step: &Step) -> String {
+    let outcome = outcome_name(step.outcome);
+    if step.target.is_empty() {
+        format!("{}: {outcome}", step.what)
+    } else {
+        format!("{} {}: {outcome}", step.what, step.target)
+    }
+}
+
+/// As [`of_step`], the same one after another once with its number, the first few.
+pub fn of_steps<S: Borrow<Step>>(steps: impl IntoIterator<Item = S>) -> Vec<String> {
+    let mut counted: Vec<(String, usize)> = Vec::new();
+    for step in steps {
+        let line = of_step(step.borrow());
+        match counted.last_mut() {
+            Some((last, times)) if *last == line => *times += 1,
+            _ => counted.push((line, 1)),
+        }
+    }
+    let more = counted.len().saturating_sub(MOST);
+    counted.truncate(MOST);
+    let mut lines: Vec<String> = counted
+        .into_iter()
+        .map(|(line, times)| match times {
+            1 => line,
+            times => format!("{line} (×{times})"),
+        })
+        .collect();
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    lines
+}
+
+/// `the TCP canary at 203.0.113.10:4711 saw this trial's token after 12 ms`
+pub fn of_touch(touch: &Touch) -> String {
+    format!(
+        "the {} canary at {} saw this trial's token after {} ms{}",
+        canary(touch.canary),
+        touch.address,
+        touch.at_ms,
+        if touch.late {
+            ", when the run had ended"
+        } else {
+            ""
+        },
+    )
+}
+
+/// `the TCP canary at 203.0.113.10:4711 was alive and silent`
+pub fn of_target(target: &Target) -> String {
+    format!(
+        "the {} canary at {} was {}",
+        canary(target.canary),
+        target.address,
+        if target.alive {
+            "alive and silent"
+        } else {
+            "not alive"
+        },
+    )
+}
+
+/// `processes: 80, ceiling 64 (pids.peak)`
+pub fn of_count(count: &Count) -> String {
+    let (what, scale, unit, digits) = match count.what {
+        Ceiling::Pids => ("processes", 1.0, "", 0),
+        Ceiling::Cpu => ("processor time", 1.0, " CPUs", 2),
+        Ceiling::Memory => ("memory", 1024.0 * 1024.0, " MiB", 1),
+        Ceiling::Swap => ("memory and swap", 1024.0 * 1024.0, " MiB", 1),
+        Ceiling::Disk => ("written", 1024.0 * 1024.0, " MiB", 1),
+        Ceiling::Output => ("output", 1024.0 * 1024.0, " MiB", 1),
+    };
+    format!(
+        "{what}: {:.digits$}{unit}, ceiling {:.digits$}{unit} ({}{})",
+        count.value / scale,
+        count.ceiling / scale,
+        if count.by_host { "" } else { "by the probe: " },
+        count.source,
+    )
+}
+
+fn canary(kind: CanaryKind) -> &'static str {
+    match kind {
+        CanaryKind::Tcp => "TCP",
+        CanaryKind::Udp => "UDP",
+        CanaryKind::Dns => "DNS",
+        CanaryKind::Http => "HTTP",
+        CanaryKind::Unix => "Unix socket",
+    }
+}

@@ -1,0 +1,223 @@
+//! Files: reading the host's, making them outside scratch, filling scratch.
+
+use std::collections::BTreeMap;
+
+use escape_audit_probe::wire::Outcome;
+use nix::libc;
+
+use crate::case::{Ceiling, WriteInto};
+use crate::config::Policy;
+use crate::evidence::{Cause, End, Step};
+
+use super::reading::{Finding, Technique, Through, View};
+use super::{lines, reading_resources, reasons, refusal};
+
+/// A file that was read and whose hash is no host file's is the image's own: it is neither here nor there.
+pub fn read(view: &View<'_>, paths: &[String]) -> Technique {
+    let names = |outcome| match outcome {
+        Outcome::Ok | Outcome::Errno(libc::EISDIR) => Some("absent"),
+        other => refusal::of_lookup(other),
+    };
+    let steps = view.steps("read");
+    let literal = |path: &&String| !path.contains(['{', '~']);
+    let untried = paths
+        .iter()
+        .filter(literal)
+        .find(|path| !steps.iter().any(|step| step.target == **path));
+    Technique {
+        through: Through::No,
+        control: None,
+        finding: match untried {
+            Some(path) => Finding::undecided("not-tried", format!("{path} was not tried.")),
+            None => refusal::all(steps, names),
+        },
+    }
+}
+
+/// Whether somebody promised that this place works: not `/dev/shm` and `/dev/mqueue`, which may merely be there.
+pub fn is_promised(policy: &Policy, path: &str) -> bool {
+    let implied = ["/dev/shm", "/dev/mqueue"];
+    policy.may_write(path)
+        && !implied
+            .iter()
+            .any(|place| path == *place || path.starts_with(&format!("{place}/")))
+}
+
+/// Making a file. That nothing can be written anywhere, scratch included, is an accident and no protection.
+pub fn write(view: &View<'_>, into: WriteInto) -> Technique {
+    let policy = view.policy;
+    let steps = view.steps("write");
+    // A file that takes no bytes was made all the same.
+    let made = |path: &str| {
+        let inside = &view.evidence.inside;
+        inside.steps.iter().any(|step| {
+            matches!(step.what.as_str(), "create" | "write")
+                && step.outcome == Outcome::Ok
+                && step.target == path
+        })
+    };
+    let tried = |what: &str| view.steps(what).into_iter();
+    let outside: Vec<&Step> = tried("create")
+        .chain(tried("write"))
+        .filter(|step| step.outcome == Outcome::Ok && !policy.may_write(&step.target))
+        .collect();
+    match into {
+        WriteInto::OutsideScratch => Technique {
+            through: Through::promise("written-outside-scratch", lines::of_steps(outside)),
+            control: scratch_works(view, &steps, true),
+            finding: refusal::all(
+                kernel_last(
+                    steps
+                        .iter()
+                        .copied()
+                        .filter(|s| !policy.may_write(&s.target)),
+                ),
+                refusal::of_creation,
+            ),
+        },
+        // What was made is the sandbox's own: the host looked and found nothing.
+        WriteInto::Host => Technique {
+            through: Through::No,
+            control: scratch_works(view, &steps, false),
+            finding: {
+                let made_any = steps.iter().any(|step| made(&step.target));
+                let refused = steps.iter().copied().filter(|step| !made(&step.target));
+                match refusal::all(refused, refusal::of_creation) {
+                    Finding::Undecided { reason, sentence }
+                        if !made_any || reason != "not-tried" =>
+                    {
+                        Finding::undecided(reason, sentence)
+                    }
+                    Finding::Held { reason, lines } if !made_any => Finding::held(reason, lines),
+                    _ => Finding::held("private", lines::of_steps(steps.iter().copied())),
+                }
+            },
+        },
+        WriteInto::Scratch => Technique {
+            through: Through::No,
+            control: None,
+            finding: Finding::undecided("not-refused", "Writing to scratch is allowed."),
+        },
+    }
+}
+
+/// The kernel's own file systems refuse everybody a new file: where others refuse as well, those name the reason.
+fn kernel_last<'a>(steps: impl Iterator<Item = &'a Step>) -> Vec<&'a Step> {
+    let of_kernel = |step: &&Step| {
+        ["/proc", "/sys"]
+            .iter()
+            .any(|place| step.target.starts_with(place))
+            && refusal::of_creation(step.outcome).is_some()
+    };
+    let (kernel, others): (Vec<&Step>, Vec<&Step>) = steps.partition(of_kernel);
+    if others.is_empty() { kernel } else { others }
+}
+
+fn scratch_works(view: &View<'_>, steps: &[&Step], must_be_tried: bool) -> Option<String> {
+    let policy = view.policy;
+    if !policy
+        .writable
+        .iter()
+        .any(|place| is_promised(policy, place))
+    {
+        return None;
+    }
+    let mut scratch = steps
+        .iter()
+        .filter(|step| is_promised(policy, &step.target))
+        .peekable();
+    let Some(first) = scratch.peek().map(|step| lines::of_step(step)) else {
+        return must_be_tried
+            .then(|| "The control is missing: no promised place was written to.".to_owned());
+    };
+    if scratch.any(|step| step.outcome == Outcome::Ok) {
+        return None;
+    }
+    Some(format!(
+        "The control failed: not even a promised place could be written ({first})."
+    ))
+}
+
+/// Filling: every writable place has to end at its ceiling, and all together below the promise.
+pub fn fill(view: &View<'_>) -> Technique {
+    let evidence = view.evidence;
+    let steps = view.steps("write");
+    let written = written(view);
+    let total: u64 = written.values().sum();
+    let counts: Vec<_> = reading_resources::counts(view, Ceiling::Disk).collect();
+    let mut passed: Vec<String> = counts
+        .iter()
+        .filter(|count| count.passed())
+        .map(|count| lines::of_count(count))
+        .collect();
+    let promise = view.policy.scratch;
+    if let Some(promise) = promise.filter(|promise| total > promise + promise / 10 + SLACK) {
+        passed.push(format!(
+            "the probe wrote {total} bytes, {promise} are promised at most"
+        ));
+    }
+    let known = !counts.is_empty() || (promise.is_some() && !written.is_empty());
+    let full = |step: &&&Step| is_full(step.outcome);
+    let by_memory = matches!(
+        evidence.end,
+        End::BySandbox {
+            cause: Cause::Memory,
+            ..
+        }
+    ) || evidence.inside.done == Some(Outcome::Signal(libc::SIGKILL));
+    let finding = if by_memory {
+        Finding::undecided("masked-by-memory", reasons::sentence("masked-by-memory"))
+    } else if evidence.inside.done != Some(Outcome::Ok) {
+        Finding::undecided("not-finished", reasons::sentence("not-finished"))
+    } else if !known {
+        Finding::undecided("no-count", reasons::sentence("no-count"))
+    } else if steps.iter().any(|step| step.outcome == Outcome::Ok) {
+        let sentence = "A place took the whole dose, and no ceiling was seen at work.";
+        Finding::undecided("not-refused", sentence)
+    } else if let Some(unclear) = steps
+        .iter()
+        .find(|step| !full(step) && refusal::of_creation(step.outcome).is_none())
+    {
+        let sentence = format!("{} is no ceiling.", lines::of_step(unclear));
+        Finding::undecided("not-refused", sentence)
+    } else if steps.iter().any(|step| full(&step)) {
+        let mut evidence: Vec<String> = counts.iter().map(|count| lines::of_count(count)).collect();
+        evidence.extend(lines::of_steps(steps.iter().filter(full).copied()));
+        Finding::held("ceiling", evidence)
+    } else {
+        Finding::undecided("not-refused", "No place came to a ceiling.")
+    };
+    let control = (total == 0 && !steps.is_empty()).then(|| {
+        "The control failed: not one byte could be written, not even to scratch.".to_owned()
+    });
+    Technique {
+        through: Through::promise("ceiling-passed", passed),
+        control,
+        finding,
+    }
+}
+
+/// What a file system takes beyond its size for bookkeeping.
+const SLACK: u64 = 1024 * 1024;
+
+fn is_full(outcome: Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Errno(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
+    )
+}
+
+/// Bytes a place took, the most that was ever told.
+fn written<'a>(view: &View<'a>) -> BTreeMap<&'a str, u64> {
+    let evidence = view.evidence;
+    let mut places = BTreeMap::new();
+    for fact in evidence.inside.facts.iter().filter(|f| f.key == "written") {
+        let bytes = std::str::from_utf8(&fact.value)
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0);
+        let most = places.entry(fact.name.as_str()).or_insert(0u64);
+        *most = bytes.max(*most);
+    }
+    places
+}

@@ -1,0 +1,219 @@
+//! Targets of ours, over the network and over Unix sockets: the canary decides, the errno names the reason.
+
+use std::time::Duration;
+
+use escape_audit_probe::wire::Outcome;
+
+use crate::case::{Attempt, Position};
+use crate::evidence::{Step, Target};
+
+use super::reading::{Finding, Technique, Through, View};
+use super::{lines, reasons, refusal};
+
+/// One lost datagram, or one connection that timed out, can be chance.
+const TRIES: usize = 3;
+
+/// So long must the canaries be watched after a datagram was sent that nobody refused.
+const WATCH: Duration = Duration::from_secs(2);
+
+/// TCP and UDP.
+pub fn connect(view: &View<'_>, positions: &[Position]) -> Technique {
+    over_network(view, positions.contains(&Position::Internet))
+}
+
+/// HTTP: a metadata service stands at one address, and that one decides.
+pub fn http(view: &View<'_>) -> Technique {
+    over_network(view, false)
+}
+
+/// DNS, whose servers are everywhere.
+pub fn dns(view: &View<'_>) -> Technique {
+    over_network(view, true)
+}
+
+/// Unix sockets.
+pub fn unix(view: &View<'_>) -> Technique {
+    let names = |outcome| match refusal::of_socket(outcome) {
+        // No such name in this network namespace.
+        Some("rejected") => Some("absent"),
+        Some("refused") => Some("permission"),
+        Some(other) => Some(other),
+        None => refusal::of_lookup(outcome),
+    };
+    Technique {
+        through: Through::No,
+        control: control(view),
+        finding: targets(view, names).unwrap_or_else(|undecided| undecided),
+    }
+}
+
+/// Whether the sandbox has no way out, by the host's own sight, and the attempt goes out: it needs no canary then.
+pub fn needs_no_target(view: &View<'_>) -> bool {
+    let goes_out = match &view.case.attempt {
+        Attempt::Connect { positions, .. } => !positions.contains(&Position::Loopback),
+        Attempt::Http { .. } | Attempt::Dns => true,
+        _ => false,
+    };
+    goes_out && no_route(view)
+}
+
+fn no_route(view: &View<'_>) -> bool {
+    let witness = view.evidence.witness.as_ref();
+    witness.and_then(|witness| witness.no_route) == Some(true)
+}
+
+fn over_network(view: &View<'_>, egress: bool) -> Technique {
+    let held = targets(view, refusal::of_socket).and_then(|held| route(view, egress, held));
+    Technique {
+        through: Through::No,
+        control: control(view),
+        finding: held.unwrap_or_else(|undecided| undecided),
+    }
+}
+
+/// Where there may be a way out, closed positions say nothing about the others: the internet has to be one of them.
+fn route(view: &View<'_>, egress: bool, held: Finding) -> Result<Finding, Finding> {
+    let internet = |target: &Target| target.position == Position::Internet;
+    if egress && !no_route(view) && !view.evidence.targets.iter().any(internet) {
+        let reason = "no-internet-canary";
+        return Err(Finding::undecided(reason, reasons::sentence(reason)));
+    }
+    Ok(held)
+}
+
+/// A control that the kernel refuses is evidence of a sandbox without sockets; any other failure may be the client's.
+pub fn control(view: &View<'_>) -> Option<String> {
+    let failed = view.steps("control").into_iter().find(|step| {
+        step.outcome != Outcome::Ok
+            && matches!(refusal::of_socket(step.outcome), None | Some("rejected"))
+    })?;
+    Some(format!(
+        "The control failed: {}. The probe's own client may not work in there.",
+        lines::of_step(failed)
+    ))
+}
+
+/// Held if every target of ours was tried and every address that was tried was held.
+fn targets(view: &View<'_>, names: refusal::Names) -> Result<Finding, Finding> {
+    let inside = &view.evidence.inside;
+    let tries: Vec<&Step> = inside
+        .steps
+        .iter()
+        .filter(|step| matches!(step.what.as_str(), "connect" | "send" | "query"))
+        .collect();
+    if view.killed_by_filter() && tries.is_empty() {
+        let line = "the attempt's process was ended by SIGSYS when it asked for a socket";
+        return Ok(Finding::held("killed", vec![line.into()]));
+    }
+    if view.killed_by_filter() {
+        let reason = "not-finished";
+        return Err(Finding::undecided(reason, reasons::sentence(reason)));
+    }
+    let untried = view
+        .evidence
+        .targets
+        .iter()
+        .find(|target| !tries.iter().any(|step| is_same(&step.target, target)));
+    if tries.is_empty() || untried.is_some() {
+        let which = untried.map_or_else(String::new, |target| format!(" ({})", target.address));
+        let sentence = format!("A target of ours was not tried{which}.");
+        return Err(Finding::undecided("not-tried", sentence));
+    }
+    let mut addresses: Vec<&str> = tries.iter().map(|step| step.target.as_str()).collect();
+    addresses.dedup();
+    let mut reasons = Vec::new();
+    for address in addresses {
+        let of_address: Vec<&Step> = tries
+            .iter()
+            .copied()
+            .filter(|step| step.target == address)
+            .collect();
+        reasons.push(address_held(view, &of_address, names)?);
+    }
+    let mut evidence: Vec<String> = view.evidence.targets.iter().map(lines::of_target).collect();
+    if no_route(view) {
+        evidence.push("the host sees no way out of the sandbox's network but loopback".into());
+    }
+    evidence.extend(lines::of_steps(tries));
+    match refusal::weakest(reasons) {
+        Some(reason) => Ok(Finding::held(reason, evidence)),
+        None => Err(Finding::undecided(
+            "not-tried",
+            reasons::sentence("not-tried"),
+        )),
+    }
+}
+
+/// Why one address was held, given that no canary saw anything.
+fn address_held(
+    view: &View<'_>,
+    tries: &[&Step],
+    names: refusal::Names,
+) -> Result<&'static str, Finding> {
+    let undecided = |reason| Finding::undecided(reason, reasons::sentence(reason));
+    let address = tries.first().map_or("", |step| step.target.as_str());
+    let datagrams = tries.iter().all(|step| step.what == "send");
+    let went_out = tries.iter().any(|step| step.outcome == Outcome::Ok);
+    let answered = view
+        .evidence
+        .inside
+        .facts_of("reply")
+        .any(|reply| reply.name == address && !reply.value.is_empty());
+    if datagrams && went_out {
+        let sent = |step: &&&Step| step.outcome == Outcome::Ok || names(step.outcome).is_some();
+        return if tries.iter().filter(sent).count() < TRIES {
+            Err(undecided("too-few-tries"))
+        } else if view.evidence.watched < WATCH {
+            Err(undecided("watched-too-short"))
+        } else {
+            Ok("dropped")
+        };
+    }
+    if answered {
+        // Our canary would have told of it: a proxy, a resolver that makes its own answers.
+        return Ok("intercepted");
+    }
+    if went_out {
+        return Err(undecided("connected-unseen"));
+    }
+    let unanswered = tries.iter().filter(|step| timed_out(step.outcome)).count();
+    let refused: Vec<&'static str> = tries
+        .iter()
+        .filter_map(|step| names(step.outcome))
+        .collect();
+    if let Some(unclear) = tries
+        .iter()
+        .find(|step| names(step.outcome).is_none() && !timed_out(step.outcome))
+    {
+        let sentence = format!(
+            "{} may be the probe's own failure.",
+            lines::of_step(unclear)
+        );
+        return Err(Finding::undecided("not-refused", sentence));
+    }
+    // A clear refusal after a time-out is an answer: the kernel took its time.
+    match refusal::weakest(refused) {
+        Some(reason) => Ok(reason),
+        None if unanswered >= TRIES => Ok("dropped"),
+        None => Err(undecided("too-few-tries")),
+    }
+}
+
+fn timed_out(outcome: Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Timeout | Outcome::Errno(nix::libc::ETIMEDOUT)
+    )
+}
+
+/// The same address, whichever of the two names its protocol (or a path below it).
+fn is_same(tried: &str, target: &Target) -> bool {
+    let bare = |address: &str| {
+        let bare = address.split_once("://").map(|(_, rest)| rest);
+        bare.map_or_else(
+            || address.to_owned(),
+            |rest| rest.split('/').next().unwrap_or_default().to_owned(),
+        )
+    };
+    tried == target.address || bare(tried) == bare(&target.address)
+}

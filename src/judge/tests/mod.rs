@@ -1,0 +1,1 @@
+//! Row by row, technique by technique, by property.
