@@ -37,22 +37,10 @@ pub fn examine(attempt: &mut Attempt) {
         attempt.fact("uid-map", "", map.join(" "));
     }
     for (name, attempted) in USES {
-        attempt.step("use", name, apart(|| attempted(attempt.session)));
+        attempt.step("use", name, child::apart(|| attempted(attempt.session)));
         if attempt.is_over() {
             return;
         }
-    }
-}
-
-/// Makes a trial in a process of its own, which a filter may kill, or in place where there can be none.
-fn apart(trial: impl Fn() -> Try<()>) -> Outcome {
-    let status = || trial().err().unwrap_or(0);
-    match child::offspring(10, status) {
-        Ok(pid) => match child::end_of(pid) {
-            Outcome::Exit(errno) => Outcome::Errno(errno),
-            ended => ended,
-        },
-        Err(_) => sys::outcome(&trial()),
     }
 }
 
@@ -102,12 +90,10 @@ const USES: &[(&str, Use)] = &[
         call(libc::SYS_chroot, [c"/".as_ptr() as usize, 0, 0, 0, 0, 0]).map(drop)
     }),
     ("CAP_SETUID", |_| {
-        let other = if sys::ids().1 == 0 { 65_534 } else { 0 };
-        call(libc::SYS_setresuid, [other; 6]).map(drop)
+        other_id(libc::SYS_setresuid, sys::ids().1)
     }),
     ("CAP_SETGID", |_| {
-        let other = if sys::ids().2 == 0 { 65_534 } else { 0 };
-        call(libc::SYS_setresgid, [other; 6]).map(drop)
+        other_id(libc::SYS_setresgid, sys::ids().2)
     }),
 ];
 
@@ -175,6 +161,14 @@ fn read_session(session: i32) -> Try<()> {
     // SAFETY: one byte is written to a live byte; the other address is only read, in the other process.
     let got = unsafe { libc::process_vm_readv(session, &here, 1, &there, 1, 0) };
     sys::check(got as i64).map(drop)
+}
+
+/// Takes another effective user or group, and the old one back.
+fn other_id(number: libc::c_long, own: u32) -> Try<()> {
+    const UNCHANGED: usize = u32::MAX as usize;
+    let take = |id: usize| call(number, [UNCHANGED, id, UNCHANGED, 0, 0, 0]).map(drop);
+    take(if own == 0 { 65_534 } else { 0 })?;
+    take(own as usize)
 }
 
 /// Allows this process, which ends now, the use of ports, and uses none.
@@ -269,7 +263,7 @@ pub fn system_call(attempt: &mut Attempt) {
     attempt.step(
         "syscall",
         number,
-        apart(|| call(which, arguments).map(drop)),
+        child::apart(|| call(which, arguments).map(drop)),
     );
 }
 

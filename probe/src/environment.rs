@@ -1,7 +1,7 @@
 //! Attempts on secrets in environments: the probe's own, and those of the processes around it.
 
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 
 use crate::attempt::Attempt;
@@ -36,12 +36,16 @@ pub fn of_processes(attempt: &mut Attempt) {
             break;
         }
         let path = format!("/proc/{pid}/environ");
-        // Whoever may not look into the probe itself (it is not dumpable) would still find there what it was given.
-        let variables = if pid == attempt.session || pid == sys::pid() {
-            Ok(own_variables())
-        } else {
-            read(&path)
-        };
+        let mut variables = read(&path);
+        let own = pid == attempt.session || pid == sys::pid();
+        if own
+            && variables
+                .as_ref()
+                .is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
+        {
+            // It may not look into itself, because it is not dumpable; it knows what it would find.
+            variables = Ok(own_variables());
+        }
         // Of the many that are nobody's ancestor, those that could not be read are only counted.
         if number < near || variables.is_ok() {
             attempt.step("read", &path, sys::io_outcome(&variables));
@@ -96,7 +100,7 @@ fn own_variables() -> Variables {
     pairs.map(|(n, v)| (n.into_vec(), v.into_vec())).collect()
 }
 
-fn read(path: &str) -> std::io::Result<Variables> {
+fn read(path: &str) -> io::Result<Variables> {
     let mut block = Vec::new();
     let file = std::fs::File::open(path)?;
     file.take(1 << 20).read_to_end(&mut block)?;

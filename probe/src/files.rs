@@ -51,7 +51,6 @@ const PLACES: &[&str] = &[
     "/sys",
     "/sys/fs/cgroup",
     "/scratch",
-    "/work",
     "/workspace",
     "/app",
     "/data",

@@ -29,9 +29,10 @@ pub fn fill(attempt: &mut Attempt) {
         if attempt.is_over() || left == 0 {
             break;
         }
-        // Mount points that share a file system share its room.
         let device = std::fs::metadata(place).map(|about| about.dev()).ok();
-        if number >= asked && device.is_some_and(|device| devices.contains(&device)) {
+        // Of the places that nobody asked for: not those that do not exist, nor a second one of a file system that
+        // was filled already.
+        if number >= asked && device.is_none_or(|device| devices.contains(&device)) {
             continue;
         }
         let dose = attempt.capped("bytes", 0, left);

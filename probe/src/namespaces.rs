@@ -13,69 +13,71 @@ use crate::sys::{self, Side, Try};
 /// Makes a user namespace in each of three ways, and uses the power that it gives: a mount inside.
 pub fn user_namespace(attempt: &mut Attempt) {
     let ids = sys::ids();
-    let cloned = visit(attempt, "clone", clone);
-    let cloned3 = visit(attempt, "clone3", clone3);
-    let unshared = unshare(libc::CLONE_NEWUSER);
-    attempt.step("unshare", "user", sys::outcome(&unshared));
-    if unshared.is_ok() {
-        return use_namespace(attempt, ids);
+    let in_place = attempt.session == sys::pid();
+    let ways: [(&str, Way); 2] = [("clone", clone), ("clone3", clone3)];
+    let mut works = None;
+    for (name, way) in ways {
+        let born = child::apart(|| visit(way));
+        attempt.step(name, "user", born);
+        if born == Outcome::Ok {
+            works = works.or(Some(way));
+        }
     }
-    // Where unshare is refused, the power is tried in a child that was born in a namespace of its own.
-    let way = [(cloned, clone as Way), (cloned3, clone3 as Way)];
-    let Some((_, way)) = way.into_iter().find(|(works, _)| *works) else {
+    let enter = || unshare(libc::CLONE_NEWUSER);
+    let entered = if in_place {
+        sys::outcome(&enter())
+    } else {
+        child::apart(enter)
+    };
+    attempt.step("unshare", "user", entered);
+    if entered == Outcome::Ok && (in_place || enter().is_ok()) {
+        let alone = unshare(libc::CLONE_NEWNS);
+        return use_namespace(attempt, ids, alone);
+    }
+    // Where unshare is refused, the power is tried in a child that was born in namespaces of its own.
+    let Some(way) = works else {
         return;
     };
     let creator = sys::pid();
-    match way() {
+    match way(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) {
         Ok(Side::Child) => {
             sys::die_with(creator);
-            use_namespace(attempt, ids);
+            use_namespace(attempt, ids, Ok(()));
             sys::exit(0)
         }
         Ok(Side::Parent(pid)) => {
-            child::end_of(pid);
+            if let ended @ Outcome::Signal(_) = child::end_of(pid) {
+                attempt.step("use", "mount", ended);
+            }
         }
         Err(errno) => attempt.step("use", "mount", Outcome::Errno(errno)),
     }
 }
 
-/// A way to get a child in a new user namespace.
-type Way = fn() -> Try<Side>;
+/// A way to get a child in new namespaces.
+type Way = fn(libc::c_int) -> Try<Side>;
 
 /// Tries a way with a child that ends at once.
-fn visit(attempt: &mut Attempt, what: &str, way: Way) -> bool {
-    let born = way();
-    if let Ok(Side::Child) = born {
-        sys::exit(0);
-    }
-    attempt.step(what, "user", sys::outcome(&born));
-    match born {
-        Ok(Side::Parent(pid)) => {
+fn visit(way: Way) -> Try<()> {
+    match way(libc::CLONE_NEWUSER)? {
+        Side::Child => sys::exit(0),
+        Side::Parent(pid) => {
             child::end_of(pid);
-            true
+            Ok(())
         }
-        _ => false,
     }
 }
 
-fn clone() -> Try<Side> {
-    let flags = (libc::CLONE_NEWUSER | libc::SIGCHLD) as libc::c_ulong;
-    // SAFETY: without a stack and without shared memory this is fork(2) with one flag more; there is one thread.
+fn clone(namespaces: libc::c_int) -> Try<Side> {
+    let flags = (namespaces | libc::SIGCHLD) as usize;
+    // SAFETY: without a stack and without shared memory this is fork(2) with more flags; there is one thread.
     side(unsafe { libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize) })
 }
 
-fn clone3() -> Try<Side> {
+fn clone3(namespaces: libc::c_int) -> Try<Side> {
     // struct clone_args of its first version: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls.
-    let arguments: [u64; 8] = [
-        libc::CLONE_NEWUSER as u64,
-        0,
-        0,
-        0,
-        libc::SIGCHLD as u64,
-        0,
-        0,
-        0,
-    ];
+    let signal = libc::SIGCHLD as u64;
+    let arguments: [u64; 8] = [namespaces as u64, 0, 0, 0, signal, 0, 0, 0];
     let size = std::mem::size_of_val(&arguments);
     // SAFETY: as above; the kernel reads `size` bytes of a live array.
     side(unsafe { libc::syscall(libc::SYS_clone3, arguments.as_ptr(), size) })
@@ -93,8 +95,8 @@ fn unshare(flags: libc::c_int) -> Try<()> {
     sys::check(i64::from(unsafe { libc::unshare(flags) })).map(drop)
 }
 
-/// Inside the new namespace: becomes its root, mounts, holds.
-fn use_namespace(attempt: &mut Attempt, (user, _, group): (u32, u32, u32)) {
+/// Inside the new namespace: becomes its root, mounts where it is alone, holds.
+fn use_namespace(attempt: &mut Attempt, (user, _, group): (u32, u32, u32), alone: Try<()>) {
     // Only a dumpable process owns its files in /proc.
     sys::set_dumpable(true);
     let maps = [
@@ -107,7 +109,7 @@ fn use_namespace(attempt: &mut Attempt, (user, _, group): (u32, u32, u32)) {
         attempt.step("map", file, sys::io_outcome(&written));
     }
     sys::set_dumpable(false);
-    let alone = unshare(libc::CLONE_NEWNS);
+    // Without a mount namespace of its own, the new root may not mount.
     if alone.is_err() {
         return attempt.step("use", "mount", sys::outcome(&alone));
     }

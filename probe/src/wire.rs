@@ -6,23 +6,33 @@
 //! EA1 hello nonce=<hex> name=<thread name>
 //! EA1 attempt id=<word> kind=<attempt kind> deadline_ms=<n> hold=<0|1> <arguments of the kind>
 //! EA1 go
-//! EA1 next                      (answers a `hold`)
+//! EA1 next [id=<word>]          (answers a `hold`; with an id, only that attempt's)
 //! ```
 //!
 //! Probe to harness, on standard output; `<n>` counts the records from 0 without a gap:
 //!
 //! ```text
-//! EA1 <nonce> <n> start pid= ppid= uid= euid= gid= cpus= boot=
+//! EA1 <nonce> <n> start pid= ppid= uid= euid= gid= cpus= boot= kernel= nnp= seccomp=
 //! EA1 <nonce> <n> begin id= kind= fork=<0|1>
 //! EA1 <nonce> <n> step  id= what= target= result=<ok|timeout|errno:N|signal:N|exit:N>
 //! EA1 <nonce> <n> fact  id= key= name= value=
 //! EA1 <nonce> <n> hold  id=
-//! EA1 <nonce> <n> done  id= result=<ok|deadline|signal:N|exit:N>
+//! EA1 <nonce> <n> done  id= result=<ok|timeout|signal:N|exit:N>
 //! EA1 <nonce> <n> end
 //! ```
 //!
 //! Before a valid `hello` there is no nonce: a probe that reads end-of-file instead says `EA1 - 0 no-input`.
 //! Values are percent-encoded, so that no value can hold a space, a line feed or a control character.
+//!
+//! - `nnp` and `seccomp` are what `prctl` says (`errno:N` where it refuses), `boot` is empty where it cannot be read.
+//! - An attempt with `hold=1` holds exactly once: where its kind says so, else at its end. If standard input has ended,
+//!   a hold lasts 700 ms. After its deadline an attempt has half a second for cleaning up; then its whole process group
+//!   is killed.
+//! - What the probe does not understand is answered in its place with `begin`, `fact key=unsupported name=KIND
+//!   value=WHY` and `done result=exit:2`; a line without an id gets the id `-`. One argument that it does not
+//!   understand is `step what=malformed target=ARGUMENT`.
+//! - Exit status: 0 after `end`, 3 if there was no session, no `go`, or nobody listened, 4 if an attempt without a
+//!   process of its own (`fork=0`) did not stop in time.
 
 use std::fmt::Write as _;
 
@@ -190,23 +200,23 @@ pub const KINDS: &[(&str, &str)] = &[
     ),
     (
         "process-environment",
-        "-> step read target=/proc/PID/environ; fact env name=PID:VAR value=SECRET-HASH; step control target=/proc/self/environ",
+        "-> step read target=/proc/PID/environ; fact env name=PID:VAR value=SECRET-HASH (each value once); fact refused (count); step control target=/proc/self/environ",
     ),
     (
         "read-file",
-        "path* -> step read target=PATH; fact file name=PATH value=SECRET-HASH",
+        "path*(~/ is the home of the variable and of /etc/passwd; of a file, 1 MiB) -> step read target=PATH; fact file name=PATH value=SECRET-HASH",
     ),
     (
         "write-file",
-        "dir* name content mounts(0|1) -> step write target=DIR/NAME; holds before it removes the files again",
+        "dir* name content mounts(0|1) -> step write target=DIR/NAME; step create too where the file could be made, even if it took no content; holds before it removes the files again",
     ),
     (
         "connect",
-        "target*(tcp://A:P|udp://A:P) payload tries timeout_ms gap_ms control(0|1) -> step connect|send target=; fact reply name=TARGET value=BYTES; step control target=loopback",
+        "target*(tcp://A:P|udp://A:P) payload tries timeout_ms gap_ms control(0|1) -> step connect|send target=; fact reply name=TARGET value=BYTES (1 KiB); step reply (UDP, without one); step control target=loopback",
     ),
     (
         "dns",
-        "server*(udp://A:P|tcp://A:P) name tries timeout_ms resolver(0|1) -> step query target=SERVER; fact reply",
+        "server*(udp://A:P|tcp://A:P) name tries timeout_ms resolver(0|1) -> step query target=SERVER; fact reply name=SERVER value=BYTES",
     ),
     (
         "connect-unix",
@@ -214,7 +224,7 @@ pub const KINDS: &[(&str, &str)] = &[
     ),
     (
         "raw-socket",
-        "target(A:P) payload -> step socket target=raw-udp|packet; step send target=A:P; step control target=stream",
+        "target(A:P) payload -> step socket target=raw-udp|packet; step send target=A:P (tries gap_ms); step control target=stream",
     ),
     (
         "spawn",
@@ -222,19 +232,19 @@ pub const KINDS: &[(&str, &str)] = &[
     ),
     (
         "allocate",
-        "bytes processes -> fact touched (cumulative, bytes); step allocate; holds while the memory is held",
+        "bytes processes -> fact touched (cumulative, bytes); step allocate target=NUMBER for each process; step fork if there can be none; fact held (bytes, by those that live); holds while the memory is held",
     ),
     (
         "spin",
-        "processes ms -> step spin; fact spun (ms of wall clock)",
+        "processes ms -> step spin; fact spun (ms of wall clock); fact cpu-ms (of all of them)",
     ),
     (
         "fill",
-        "dir* bytes file_bytes mounts(0|1) -> fact written name=DIR value=BYTES; step write target=DIR; holds before it removes the files",
+        "dir* bytes(in each) file_bytes mounts(0|1: each other file system too) -> fact written name=DIR value=BYTES; step write target=DIR; the files have no name, and are gone with the attempt; holds before that",
     ),
     (
         "flood",
-        "bytes -> step flood; that many bytes of noise on standard output, no line of it a message",
+        "bytes -> step flood; that many bytes of noise on standard output, no line of it a message; fact sent",
     ),
     (
         "list-processes",
@@ -242,27 +252,27 @@ pub const KINDS: &[(&str, &str)] = &[
     ),
     (
         "signal",
-        "pid* value -> step signal target=PID (SIGURG by sigqueue); step control target=child",
+        "pid* value -> step signal target=PID (SIGURG by sigqueue); step control target=child (self where there can be none)",
     ),
     (
         "outlive",
-        "ms name beacon*(tcp://A:P|abstract:N) payload linger_ms -> step detach; a detached process beacons every 200 ms for at most ms",
+        "ms name beacon*(tcp://A:P|abstract:N) payload linger_ms -> step detach; fact survivor (its pid); a detached process beacons every 200 ms for at most ms",
     ),
     (
         "capabilities",
-        "-> fact cap-eff|cap-prm|cap-bnd|cap-amb (hex); fact uid-map; step use target=CAP_NAME",
+        "-> fact cap-eff|cap-prm|cap-bnd|cap-amb (hex); fact uid-map; each dangerous one used without effect: step use target=CAP_NAME",
     ),
     (
         "gain-privileges",
-        "helper*(path) -> fact no-new-privs; step exec target=PATH; fact euid name=PATH value=N",
+        "helper*(path) -> fact no-new-privs; step exec target=PATH; fact euid name=PATH|self value=N",
     ),
     (
         "user-namespace",
-        "-> step unshare|clone|clone3 target=user; step use target=mount; holds inside the namespace",
+        "-> step unshare|clone|clone3 target=user; step map target=setgroups|uid_map|gid_map; step use target=mount (source escape-audit); holds inside the namespace",
     ),
     (
         "mount",
-        "dir* source -> step mount|fsopen target=DIR; holds before it unmounts",
+        "dir* source -> step unshare target=mount (its own mount namespace, where it can); step mount target=DIR; step fsopen target=tmpfs; holds before it unmounts",
     ),
     (
         "syscall",

@@ -768,6 +768,34 @@ fn a_bad_pointer_is_told_from_a_refusal() {
 }
 
 #[test]
+fn a_mount_leaves_nothing_behind() {
+    let directory = Directory::new();
+    let path = directory.0.to_str().unwrap().to_owned();
+    for ends in ["next", "input", "deadline", "killed"] {
+        let mut probe = Probe::new();
+        let deadline = if ends == "deadline" { 400 } else { 20_000 };
+        let token = unique_name();
+        let request = attempt("mount", deadline, true);
+        probe.say(&request.with("dir", &path).with("source", &token));
+        probe.go();
+        let records = probe.until("hold");
+        // Refused to an ordinary user, and then there is nothing to leave.
+        let mounted = result(&records, "mount", &path) == Outcome::Ok;
+        assert!(mounted || result(&records, "fsopen", "tmpfs") != Outcome::Ok);
+        match ends {
+            "next" => probe.next(),
+            "input" => probe.end_input(),
+            "killed" => probe.child.kill().unwrap(),
+            _ => {}
+        }
+        while probe.record().is_some() {}
+        assert_gone(&probe.name, Duration::from_secs(2));
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(&token), "{ends}: {mounts}");
+    }
+}
+
+#[test]
 fn others_may_not_look_into_it() {
     let mut probe = Probe::new();
     probe.until("start");
