@@ -154,9 +154,10 @@ impl Running {
             }
         };
         self.forward(output);
-        // What ended late or not at all, ended by its deadline; where this process is PID 1, orphans are its own.
+        // Where this process is PID 1, orphans are its own.
         while sys::reap(-1, false).is_some() {}
-        if kill_at.is_some() {
+        // An attempt stops by itself at its deadline, often before this process sees that it has passed.
+        if kill_at.is_some() || Instant::now() >= deadline {
             Outcome::Timeout
         } else {
             ended
