@@ -36,6 +36,8 @@ pub enum Shape {
     Line,
     /// A list of texts, none of them empty.
     Texts,
+    /// A program and its arguments: texts of any kind, at least one.
+    Argv,
     /// One name of a closed list.
     OneOf(fn() -> Vec<&'static str>),
     /// Names of a closed list, none of them twice.
@@ -51,7 +53,7 @@ pub enum Shape {
     /// Bytes: a whole number, or a text such as `256m`.
     Bytes,
     /// A text such as `10s`.
-    Seconds,
+    Duration,
     /// A list of `NAME=VALUE` texts, or a table of texts.
     Pairs,
     /// A list of whole numbers and texts: the arguments of a system call.
@@ -67,6 +69,7 @@ impl Shape {
             Self::Text => "a text".into(),
             Self::Line => format!("a text of one line, at most {LONGEST_LINE} characters"),
             Self::Texts => "a list of texts".into(),
+            Self::Argv => "a list of a program and its arguments".into(),
             Self::OneOf(names) => list(&names()),
             Self::ManyOf(names) => format!("a list of {}", list(&names())),
             Self::Flag => "`true` or `false`".into(),
@@ -75,7 +78,7 @@ impl Shape {
             Self::Integer(from, to) => format!("a whole number from {from} to {to}"),
             Self::Number => "a number above zero".into(),
             Self::Bytes => "a size such as \"256m\", or a number of bytes".into(),
-            Self::Seconds => "a duration such as \"10s\"".into(),
+            Self::Duration => "a duration such as \"10s\"".into(),
             Self::Pairs => "a table of texts, or a list of \"NAME=VALUE\"".into(),
             Self::Arguments => "a list of numbers and texts".into(),
             Self::Table => "a table".into(),
@@ -176,8 +179,24 @@ impl<'a> Reader<'a> {
         table: &'t DeTable<'b>,
         span: Range<usize>,
     ) -> View<'t, 'b> {
+        self.table_as(keys, name, name, table, span)
+    }
+
+    /// The same for a table that the user named: `shown` is what messages call it.
+    pub fn table_as<'t, 'b>(
+        &mut self,
+        keys: &'static [Key],
+        name: &str,
+        shown: &str,
+        table: &'t DeTable<'b>,
+        span: Range<usize>,
+    ) -> View<'t, 'b> {
         let known: Vec<&Key> = keys.iter().filter(|key| key.table == name).collect();
         let names: Vec<&str> = known.iter().map(|key| key.name).collect();
+        let place = match shown {
+            "" => String::new(),
+            shown => format!(" in `[{shown}]`"),
+        };
         let mut good = Vec::new();
         let mut bad = Vec::new();
         for (key, value) in table {
@@ -191,11 +210,6 @@ impl<'a> Reader<'a> {
                     }
                 }
                 None => {
-                    let place = if name.is_empty() {
-                        String::new()
-                    } else {
-                        format!(" in `[{name}]`")
-                    };
                     let help = self.other_place(keys, text, &names);
                     self.report(
                         Code::UnknownKey,
@@ -211,11 +225,6 @@ impl<'a> Reader<'a> {
                 .keys()
                 .any(|there| there.get_ref().as_ref() == key.name)
             {
-                let place = if name.is_empty() {
-                    String::new()
-                } else {
-                    format!(" in `[{name}]`")
-                };
                 self.report(
                     Code::MissingKey,
                     // A whole table marked red says nothing: its first bytes are enough.
@@ -249,9 +258,9 @@ impl<'a> Reader<'a> {
     fn check(&mut self, key: &Key, value: &Spanned<DeValue<'_>>) -> bool {
         let found = value.get_ref();
         let fits = match (key.shape, found) {
-            (Shape::Text | Shape::Line | Shape::Seconds | Shape::OneOf(_), DeValue::String(_))
+            (Shape::Text | Shape::Line | Shape::Duration | Shape::OneOf(_), DeValue::String(_))
             | (
-                Shape::Texts | Shape::ManyOf(_) | Shape::Pairs | Shape::Arguments,
+                Shape::Texts | Shape::ManyOf(_) | Shape::Pairs | Shape::Arguments | Shape::Argv,
                 DeValue::Array(_),
             )
             | (Shape::Flag | Shape::True, DeValue::Boolean(_))
@@ -283,7 +292,10 @@ impl<'a> Reader<'a> {
             (Shape::OneOf(names), DeValue::String(text)) => {
                 self.one_of(key, text, value.span(), &names());
             }
-            (Shape::Texts | Shape::ManyOf(_) | Shape::Pairs, DeValue::Array(items)) => {
+            (
+                Shape::Texts | Shape::ManyOf(_) | Shape::Pairs | Shape::Argv,
+                DeValue::Array(items),
+            ) => {
                 self.items(key, items, value.span());
             }
             (Shape::Pairs, DeValue::Table(table)) => {
@@ -317,7 +329,7 @@ impl<'a> Reader<'a> {
                     self.out_of_range(key, value.span());
                 }
             }
-            (Shape::Seconds, DeValue::String(text)) => {
+            (Shape::Duration, DeValue::String(text)) => {
                 if seconds(text).is_none() {
                     self.out_of_range(key, value.span());
                 }
@@ -339,6 +351,10 @@ impl<'a> Reader<'a> {
                 self.report(Code::WrongType, item.span(), message, "put it in quotes");
                 continue;
             };
+            // A launcher's arguments may well repeat, be empty, or be a whole script.
+            if matches!(key.shape, Shape::Argv) {
+                continue;
+            }
             if seen.contains(&text) {
                 let message = format!("`{text}` stands in `{}` twice", key.name);
                 self.report(Code::Repeated, item.span(), message, "remove one of them");
@@ -349,7 +365,7 @@ impl<'a> Reader<'a> {
                 _ => self.plain_text(key, text, item.span()),
             }
         }
-        let needs_items = key.required || matches!(key.shape, Shape::ManyOf(_));
+        let needs_items = key.required || matches!(key.shape, Shape::ManyOf(_) | Shape::Argv);
         if items.is_empty() && needs_items {
             self.report(
                 Code::EmptyText,
@@ -469,6 +485,30 @@ impl<'t, 'a> View<'t, 'a> {
                 (text.unwrap_or_default(), item.span())
             })
             .collect()
+    }
+
+    /// Names and values with their places, of a table of texts or a list of `NAME=VALUE`; no value for a bare `NAME`.
+    pub fn pairs(&self, key: &str) -> Vec<(&'t str, Option<&'t str>, Range<usize>)> {
+        match self.table(key) {
+            Some((table, _)) => {
+                let entries = table.iter().map(|(name, value)| {
+                    (
+                        name.get_ref().as_ref(),
+                        value.get_ref().as_str(),
+                        name.span(),
+                    )
+                });
+                entries.collect()
+            }
+            None => {
+                let items = self.texts(key).into_iter();
+                let entries = items.map(|(text, span)| match text.split_once('=') {
+                    Some((name, value)) => (name, Some(value), span),
+                    None => (text, None, span),
+                });
+                entries.collect()
+            }
+        }
     }
 
     /// A list of texts without their places.
