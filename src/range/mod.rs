@@ -1,1 +1,293 @@
-//! Canaries: plant, listen, read, remove; the network namespace they stand in.
+//! The range: canaries that a sandbox must not reach, and the namespace they stand in, which no packet can leave.
+//!
+//! ```text
+//! Range::open(&Options) -> Result<Range, RangeError>     inside a tokio runtime; falls back to loopback alone
+//!   .mode() -> &Mode                                     Own | LoopbackOnly { why }
+//!   .has_ipv6() -> bool
+//!   .entry() -> Arc<Entry>                               Entry::enter() in Command::pre_exec
+//!   .targets(&Attempt) -> Vec<TargetSpec>                { canary, position, address }
+//!   .watch() -> Token, .forget(&Token)
+//!   .touches(&Token, start, end: Option<Instant>) -> Vec<Touch>
+//!   .alive(&TargetSpec).await -> bool                    really reached, from inside the namespace
+//! netns::helper_main() -> i32                            what `escape-audit __range` is
+//! plant::Plants::plant(run_dir) -> Result<Plants, _>     environment, files, home, drop_dirs, …
+//! plant::reap(journal)                                   removes what a killed run left
+//! sentinel::Sentinel::start(&program, uid) / sentinel::sentinel_main() -> i32   (`__sentinel`)
+//! ```
+
+mod canary;
+mod dns;
+mod http;
+mod netlink;
+pub mod netns;
+mod places;
+mod registry;
+mod token;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::case::{Attempt, CanaryKind, Position, Transport, UnixTarget};
+use crate::evidence::Touch;
+
+use canary::Listener;
+use netns::{Helper, Socket};
+use registry::Registry;
+
+pub use netns::{Entry, RangeError};
+pub use token::Token;
+
+/// How the range is opened.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The program whose `__range` is executed: this one, but in tests.
+    pub program: PathBuf,
+    /// An existing folder of ours with mode 0755, where the Unix socket's own folder is made.
+    pub folder: PathBuf,
+    /// Try to make a network namespace of our own.
+    pub own_namespace: bool,
+}
+
+impl Options {
+    /// The usual: this very program, and a namespace of our own where the machine allows one.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            program: myself(),
+            folder: folder.into(),
+            own_namespace: true,
+        }
+    }
+}
+
+/// The running program, by a path that holds even when its file was replaced since.
+pub fn myself() -> PathBuf {
+    PathBuf::from("/proc/self/exe")
+}
+
+/// Where the canaries stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mode {
+    /// In a network namespace of our own with no uplink: every position.
+    Own,
+    /// On this host's loopback alone, because no namespace could be made.
+    LoopbackOnly {
+        /// The step that failed, and why.
+        why: String,
+    },
+}
+
+/// One address that an attempt aims at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetSpec {
+    /// What listens there.
+    pub canary: CanaryKind,
+    /// Where it stands, seen from the sandbox.
+    pub position: Position,
+    /// `tcp://A:P`, `udp://A:P`, `path:/P` or `abstract:NAME`.
+    pub address: String,
+}
+
+/// Canaries that listen, as tasks of the runtime that opened it. Dropping it closes everything.
+#[derive(Debug)]
+pub struct Range {
+    mode: Mode,
+    entry: Arc<Entry>,
+    listeners: Vec<Listener>,
+    registry: Arc<Registry>,
+    helper: Helper,
+    socket_folder: tempfile::TempDir,
+}
+
+impl Range {
+    /// Opens the range, in a namespace of its own where that can be made, else on loopback alone.
+    ///
+    /// Call it inside a tokio runtime: the canaries are tasks of it. It blocks for the few milliseconds that the
+    /// helper needs.
+    pub fn open(options: &Options) -> Result<Self, RangeError> {
+        let (mode, opened) = if options.own_namespace {
+            match netns::open(&options.program, true) {
+                Ok(opened) => (Mode::Own, opened),
+                Err(error) => (
+                    Mode::LoopbackOnly {
+                        why: error.to_string(),
+                    },
+                    netns::open(&options.program, false)?,
+                ),
+            }
+        } else {
+            let why = "a namespace of our own was not asked for".to_owned();
+            (
+                Mode::LoopbackOnly { why },
+                netns::open(&options.program, false)?,
+            )
+        };
+        let (socket_folder, file_socket) = netns::file_socket(&options.folder)?;
+        let registry = Arc::new(Registry::default());
+        let mut listeners = Vec::new();
+        for (spec, socket) in opened.sockets.into_iter().chain([file_socket]) {
+            listeners.push(Listener::start(spec, socket, &registry)?);
+        }
+        Ok(Self {
+            mode,
+            entry: Arc::new(opened.entry),
+            listeners,
+            registry,
+            helper: opened.helper,
+            socket_folder,
+        })
+    }
+
+    /// Where the canaries stand.
+    pub fn mode(&self) -> &Mode {
+        &self.mode
+    }
+
+    /// Whether the IPv6 canaries could be set up.
+    pub fn has_ipv6(&self) -> bool {
+        self.listeners.iter().any(|l| l.spec.address.contains('['))
+    }
+
+    /// How a child comes into the namespace. On loopback alone there is nothing to enter.
+    pub fn entry(&self) -> Arc<Entry> {
+        Arc::clone(&self.entry)
+    }
+
+    /// The folder that holds the Unix socket: what exposes host files has to expose it too.
+    pub fn socket_folder(&self) -> &std::path::Path {
+        self.socket_folder.path()
+    }
+
+    /// The addresses that this attempt aims at. Empty where the attempt has no target, or where none of its positions
+    /// can exist here.
+    pub fn targets(&self, attempt: &Attempt) -> Vec<TargetSpec> {
+        let all = self.listeners.iter().map(|l| &l.spec);
+        match attempt {
+            Attempt::Connect {
+                transport,
+                positions,
+            } => {
+                let kind = match transport {
+                    Transport::Tcp | Transport::Tcp6 => CanaryKind::Tcp,
+                    Transport::Udp => CanaryKind::Udp,
+                };
+                let six = *transport == Transport::Tcp6;
+                all.filter(|t| t.canary == kind && six == t.address.contains('['))
+                    .filter(|t| positions.contains(&t.position))
+                    .cloned()
+                    .collect()
+            }
+            Attempt::Http { urls, .. } => urls.iter().filter_map(|url| self.http(url)).collect(),
+            Attempt::Dns => all
+                .filter(|t| t.canary == CanaryKind::Dns)
+                .cloned()
+                .collect(),
+            Attempt::ConnectUnix { to } => {
+                let scheme = match to {
+                    UnixTarget::Abstract => "abstract:",
+                    UnixTarget::Path => "path:",
+                };
+                all.filter(|t| t.address.starts_with(scheme))
+                    .cloned()
+                    .collect()
+            }
+            Attempt::RawSocket => self.farthest(CanaryKind::Udp),
+            Attempt::Outlive { .. } => {
+                let mut beacons = self.farthest(CanaryKind::Tcp);
+                beacons.extend(
+                    all.filter(|t| t.address.starts_with("abstract:"))
+                        .cloned()
+                        .collect::<Vec<_>>(),
+                );
+                beacons
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A fresh token that the canaries look out for from now on.
+    pub fn watch(&self) -> Token {
+        let token = Token::random();
+        self.registry.watch(&token);
+        token
+    }
+
+    /// No longer looks out for this token, and forgets what was seen of it.
+    pub fn forget(&self, token: &Token) {
+        self.registry.forget(token);
+    }
+
+    /// What the canaries saw of this token so far, in order. Times count from `start`; what came after `end` is late.
+    pub fn touches(&self, token: &Token, start: Instant, end: Option<Instant>) -> Vec<Touch> {
+        self.registry
+            .seen(token)
+            .into_iter()
+            .map(|seen| Touch {
+                canary: seen.canary,
+                address: seen.address,
+                at_ms: u64::try_from(seen.at.saturating_duration_since(start).as_millis())
+                    .unwrap_or(u64::MAX),
+                late: end.is_some_and(|end| seen.at > end),
+                saw: seen.saw,
+            })
+            .collect()
+    }
+
+    /// Whether the target is alive: it is really reached, from inside the namespace, and tells of it within three
+    /// seconds. A listener that died, or is drowned in a flood, is not alive.
+    pub async fn alive(&self, target: &TargetSpec) -> bool {
+        let listens = |l: &Listener| l.spec.address == target.address && l.is_running();
+        if !self.listeners.iter().any(listens) {
+            return false;
+        }
+        let token = self.watch();
+        let mut seen = false;
+        for _ in 0..3 {
+            self.helper.touch(&target.address, &token);
+            seen = self.registry.wait(&token, Duration::from_secs(1)).await;
+            if seen {
+                break;
+            }
+        }
+        self.forget(&token);
+        seen
+    }
+
+    /// Ends all listeners of a kind, so that a test sees what a dead canary does to a verdict.
+    #[doc(hidden)]
+    pub fn kill_listener(&mut self, kind: CanaryKind) {
+        for listener in self.listeners.iter_mut().filter(|l| l.spec.canary == kind) {
+            listener.stop();
+        }
+    }
+
+    /// The target for a URL: whether or not something listens there, since a dead target has to be seen as dead.
+    fn http(&self, url: &str) -> Option<TargetSpec> {
+        let address = format!("tcp://{}", http::authority(url)?);
+        let position = self
+            .listeners
+            .iter()
+            .find(|l| l.spec.address == address)
+            .map_or(Position::Host, |l| l.spec.position);
+        Some(TargetSpec {
+            canary: CanaryKind::Http,
+            position,
+            address,
+        })
+    }
+
+    /// The IPv4 canary of this kind that is farthest from the sandbox: the internet, else loopback.
+    fn farthest(&self, kind: CanaryKind) -> Vec<TargetSpec> {
+        self.listeners
+            .iter()
+            .map(|l| &l.spec)
+            .filter(|t| t.canary == kind && !t.address.contains('['))
+            .max_by_key(|t| t.position)
+            .cloned()
+            .into_iter()
+            .collect()
+    }
+}
+
+/// What is opened for a listener, beside what it is.
+type Opened = (TargetSpec, Socket);

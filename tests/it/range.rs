@@ -1,0 +1,255 @@
+//! The range, for real: as whoever runs the tests, and as an ordinary user. Whatever leaves loopback does so inside
+//! the namespace that the range made.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use escape_audit::case::{Attempt, CanaryKind, Position, Transport, UnixTarget};
+use escape_audit::range::{Mode, Options, Range, TargetSpec};
+use tokio::process::Command;
+
+/// Where a test that was executed again, as another user or in the namespace, finds the program.
+const PROGRAM: &str = "ESCAPE_AUDIT_TEST_PROGRAM";
+/// What a test that was executed again inside is to touch: an address, a blank, a token.
+const TOUCH: &str = "ESCAPE_AUDIT_TEST_TOUCH";
+
+fn program() -> PathBuf {
+    std::env::var_os(PROGRAM)
+        .unwrap_or_else(|| env!("CARGO_BIN_EXE_escape-audit").into())
+        .into()
+}
+
+/// A folder that everybody may pass through.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+fn open(folder: &Path, own_namespace: bool) -> Range {
+    let options = Options {
+        program: program(),
+        own_namespace,
+        ..Options::new(folder)
+    };
+    Range::open(&options).unwrap()
+}
+
+fn connect(transport: Transport, positions: &[Position]) -> Attempt {
+    Attempt::Connect {
+        transport,
+        positions: positions.to_vec(),
+    }
+}
+
+const EVERYWHERE: [Position; 5] = [
+    Position::Loopback,
+    Position::Gateway,
+    Position::Host,
+    Position::Sibling,
+    Position::Internet,
+];
+
+fn network_attempts() -> Vec<Attempt> {
+    vec![
+        connect(Transport::Tcp, &EVERYWHERE),
+        connect(Transport::Udp, &EVERYWHERE),
+        connect(Transport::Tcp6, &EVERYWHERE),
+        Attempt::Http {
+            urls: [
+                "169.254.169.254/latest/meta-data/",
+                "169.254.170.2/v2/credentials",
+                "100.100.100.200/latest/",
+                "[fd00:ec2::254]/latest/",
+                "203.0.113.10/",
+            ]
+            .map(|rest| format!("http://{rest}"))
+            .to_vec(),
+            method: "GET".into(),
+            headers: Vec::new(),
+        },
+        Attempt::Dns,
+        Attempt::ConnectUnix {
+            to: UnixTarget::Abstract,
+        },
+        Attempt::ConnectUnix {
+            to: UnixTarget::Path,
+        },
+        Attempt::RawSocket,
+    ]
+}
+
+/// Executes a test of this file again, as a child that tells by its status whether it passed.
+fn again(test: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .args([test, "--exact", "--include-ignored", "--nocapture"])
+        .env(PROGRAM, program())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+/// Sends the token to the target from a child, which entered the range or not.
+async fn touch_from_child(range: &Range, target: &TargetSpec, token: &str, inside: bool) -> bool {
+    let mut command = again("range::helper_touches_from_a_child");
+    command.env(TOUCH, format!("{} {token}", target.address));
+    if inside {
+        let entry = range.entry();
+        // SAFETY: `enter` is made for this place; it does nothing but system calls.
+        unsafe { command.pre_exec(move || entry.enter()) };
+    }
+    let output = command.output().await.unwrap();
+    output.status.success()
+}
+
+#[test]
+fn helper_touches_from_a_child() {
+    let Ok(order) = std::env::var(TOUCH) else {
+        return;
+    };
+    let (address, token) = order.split_once(' ').unwrap();
+    let place: SocketAddr = address.strip_prefix("tcp://").unwrap().parse().unwrap();
+    let mut stream = TcpStream::connect_timeout(&place, Duration::from_secs(2)).unwrap();
+    stream.write_all(token.as_bytes()).unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = |name: &str| status.lines().find(|l| l.starts_with(name)).unwrap();
+    let root = line("Uid:").split_whitespace().nth(2) == Some("0");
+    assert!(root || line("CapEff:").ends_with("0000000000000000"));
+}
+
+#[tokio::test]
+async fn every_canary_is_alive_and_reached_from_inside_alone() {
+    let folder = folder();
+    let mut range = open(folder.path(), true);
+    assert_eq!(range.mode(), &Mode::Own);
+    for attempt in network_attempts() {
+        let targets = range.targets(&attempt);
+        assert!(!targets.is_empty() || !range.has_ipv6(), "{attempt:?}");
+        for target in targets {
+            let six = target.address.contains('[');
+            assert!(
+                range.alive(&target).await || (six && !range.has_ipv6()),
+                "{target:?}"
+            );
+        }
+    }
+
+    let internet = range.targets(&connect(Transport::Tcp, &[Position::Internet]));
+    let loopback = range.targets(&connect(Transport::Tcp, &[Position::Loopback]));
+    let (token, start) = (range.watch(), Instant::now());
+    assert!(touch_from_child(&range, &internet[0], token.as_str(), true).await);
+    assert!(touch_from_child(&range, &loopback[0], token.as_str(), true).await);
+    let end = Instant::now();
+    // From outside, the range's loopback is another one. (No other address is ever tried from there.)
+    assert!(!touch_from_child(&range, &loopback[0], token.as_str(), false).await);
+    let touches = range.touches(&token, start, Some(end));
+    let seen: Vec<_> = touches.iter().map(|t| t.address.as_str()).collect();
+    assert_eq!(seen, [&internet[0].address, &loopback[0].address]);
+    assert!(
+        touches
+            .iter()
+            .all(|t| !t.late && t.canary == CanaryKind::Tcp)
+    );
+    assert!(
+        range
+            .touches(&token, start, Some(start))
+            .iter()
+            .all(|t| t.late)
+    );
+
+    range.kill_listener(CanaryKind::Tcp);
+    assert!(!range.alive(&internet[0]).await);
+    let udp = range.targets(&connect(Transport::Udp, &[Position::Internet]));
+    assert!(range.alive(&udp[0]).await);
+}
+
+#[tokio::test]
+async fn an_ordinary_user_has_the_same_range() {
+    if !nix::unistd::geteuid().is_root() {
+        return; // the test above was it
+    }
+    // The program may lie where only root gets to.
+    let shared = folder();
+    let copy = shared.path().join("escape-audit");
+    std::fs::copy(program(), &copy).unwrap();
+    let output = again("range::every_canary_is_alive_and_reached_from_inside_alone")
+        .env(PROGRAM, &copy)
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{output:?}"
+    );
+}
+
+#[tokio::test]
+async fn without_a_namespace_only_loopback_is_ever_a_target() {
+    let folder = folder();
+    let range = open(folder.path(), false);
+    assert!(matches!(range.mode(), Mode::LoopbackOnly { .. }));
+    for attempt in network_attempts() {
+        for target in range.targets(&attempt) {
+            let stays = ["//127.", "//[::1]", "abstract:", "path:"];
+            let http = target.canary == CanaryKind::Http;
+            assert!(
+                http || stays.iter().any(|s| target.address.contains(s)),
+                "{target:?}"
+            );
+            // The helper refuses to address anything but loopback, so that a metadata service is never asked.
+            assert_eq!(range.alive(&target).await, !http, "{target:?}");
+        }
+    }
+    let tcp = connect(Transport::Tcp, &[Position::Internet, Position::Host]);
+    assert_eq!(range.targets(&tcp), []);
+}
+
+#[tokio::test]
+async fn a_flood_of_garbage_neither_fills_the_memory_nor_hides_a_token() {
+    let folder = folder();
+    let range = open(folder.path(), false);
+    let target = &range.targets(&connect(Transport::Tcp, &[Position::Loopback]))[0];
+    let place: SocketAddr = target.address["tcp://".len()..].parse().unwrap();
+    let (token, start) = (range.watch(), Instant::now());
+    // More conversations than the canary holds, all of them silent and kept open; and one with a token at the end.
+    let clinging: Vec<_> = (0..100)
+        .map(|_| {
+            let mut stream = TcpStream::connect(place).unwrap();
+            stream.write_all(&[0xff; 50]).unwrap();
+            stream
+        })
+        .collect();
+    let mut last = TcpStream::connect(place).unwrap();
+    last.write_all(&[token.as_ref(), &[b'x'; 100_000]].concat())
+        .ok();
+    for _ in 0..40 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if !range.touches(&token, start, None).is_empty() {
+            break;
+        }
+    }
+    let touches = range.touches(&token, start, None);
+    assert_eq!(touches.len(), 1);
+    assert!(touches[0].saw.len() <= 4096);
+    drop(clinging);
+}
+
+#[tokio::test]
+async fn a_program_that_is_no_helper_is_an_error_that_names_the_step() {
+    let folder = folder();
+    let options = Options {
+        program: "/bin/true".into(),
+        own_namespace: false,
+        ..Options::new(folder.path())
+    };
+    let error = Range::open(&options).unwrap_err().to_string();
+    assert!(error.contains("hear from the range's helper"), "{error}");
+}
