@@ -13,6 +13,7 @@ pub mod config;
 pub mod diag;
 pub mod evidence;
 pub mod gate;
+pub mod host;
 pub mod judge;
 pub mod plan;
 pub mod protection;

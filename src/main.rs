@@ -1,2 +1,20 @@
-//! bin
-fn main() {}
+//! The program. Hidden subcommands first: they are this program executed again as a helper, and need a process
+//! without threads.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let first = arguments.next();
+    let status = match first.as_deref().and_then(|word| word.to_str()) {
+        Some(escape_audit::backend::oci::HELPER) => {
+            match arguments.next().and_then(|fd| fd.to_str()?.parse().ok()) {
+                Some(socket) => escape_audit::backend::oci_helper::main(socket),
+                None => 2,
+            }
+        }
+        Some("__range") => escape_audit::range::netns::helper_main(),
+        _ => escape_audit::cli::main(),
+    };
+    ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX))
+}

@@ -1,1 +1,109 @@
-//! Kinds of sandbox: each runs one program in a fresh sandbox and reports what it saw.
+//! Kinds of sandbox: each runs one program in a fresh sandbox and reports what it saw. A backend never knows what the
+//! case expects.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::config::{BackendKind, Sandbox, Settings};
+use crate::host::cgroup::Cgroup;
+use crate::range::Entry;
+
+pub mod command;
+pub mod launch;
+pub mod oci;
+pub mod oci_helper;
+pub mod oci_spec;
+pub mod seccomp;
+pub mod unsandboxed;
+
+pub use launch::{Running, Stop};
+
+/// A future that stays on the harness's one thread.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// A kind of sandbox.
+pub trait Backend {
+    /// Starts the probe in a fresh sandbox. The probe waits for its first line on standard input.
+    fn start<'a>(&'a self, launch: &'a Launch<'a>) -> Pending<'a, Result<Running, BackendError>>;
+
+    /// What the backend does itself when a run is too long or prints too much.
+    fn enforces(&self, settings: &Settings) -> Enforces;
+
+    /// What stands behind the sandbox, as a digest: the root file system's, the launcher's.
+    fn digest(&self, sandbox: &Sandbox) -> Option<String>;
+}
+
+/// Which promises the backend keeps by ending the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enforces {
+    /// The policy's timeout.
+    pub timeout: bool,
+    /// The policy's ceiling on output.
+    pub output: bool,
+}
+
+/// The backend of this kind.
+pub fn backend(kind: BackendKind) -> Box<dyn Backend> {
+    match kind {
+        BackendKind::Oci => Box::new(oci::Oci),
+        BackendKind::Command => Box::new(command::Command),
+        BackendKind::Unsandboxed => Box::new(unsandboxed::Unsandboxed),
+    }
+}
+
+/// Everything that one start needs.
+pub struct Launch<'a> {
+    /// A word that names the trial: for folders, container ids.
+    pub trial: &'a str,
+    /// What is audited.
+    pub sandbox: &'a Sandbox,
+    /// Its settings without what was taken away.
+    pub settings: &'a Settings,
+    /// The probe's file on the host.
+    pub probe: &'a Path,
+    /// The trial's own folder, made and empty.
+    pub folder: &'a Path,
+    /// The namespaces that the launcher enters first.
+    pub entry: Option<Arc<Entry>>,
+    /// The limiter's group; `None` where none can be made.
+    pub limiter: Option<&'a Cgroup>,
+    /// Planted secrets: what the launcher's environment holds beside the harness's own.
+    pub environment: &'a [(String, String)],
+    /// A home folder of ours.
+    pub home: &'a Path,
+    /// The host's canary folders.
+    pub host_folders: &'a [std::path::PathBuf],
+    /// Run as this user where the backend has no setting for it: an attempt that means nothing to root.
+    pub as_user: Option<(u32, u32)>,
+}
+
+/// Why a sandbox could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct BackendError {
+    /// A stable kebab-case code for the verdict.
+    pub code: &'static str,
+    /// What was being done, and why it failed.
+    pub text: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl BackendError {
+    /// An error without advice.
+    pub fn new(code: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            code,
+            text: text.into(),
+            help: None,
+        }
+    }
+
+    /// Adds advice.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}

@@ -1,0 +1,505 @@
+//! Control groups of both versions: made, bounded, filled, emptied and removed by their own path.
+//!
+//! A group has the same relative path in every hierarchy that it needs. On version 2 that is one folder; on
+//! version 1 one a controller.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The controllers that a limiter and the ceilings need; on version 1 `cpuacct` counts what `cpu` bounds.
+const CONTROLLERS: [&str; 4] = ["memory", "pids", "cpu", "cpuacct"];
+
+/// The folder under which all groups of this program stand, so that a later run finds what an earlier one left.
+pub const ROOT_GROUP: &str = "escape-audit";
+
+/// Why no groups can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    /// There is no place where this user may make groups with all controllers.
+    #[error("no cgroup of our own can be made: {why}")]
+    NoPlace {
+        /// Why.
+        why: String,
+    },
+    /// A file of the hierarchy could not be read or written.
+    #[error("{doing} {}: {source}", path.display())]
+    Io {
+        /// `write`, `create`.
+        doing: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The version that carries the controllers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Version {
+    V1,
+    V2,
+}
+
+/// A place where groups can be made.
+#[derive(Debug, Clone)]
+pub struct Hierarchy {
+    /// The version.
+    pub version: Version,
+    /// `(controller, mount point)`; on version 2 one entry, whose controller is empty.
+    mounts: Vec<(&'static str, PathBuf)>,
+    /// On version 1, hierarchies that we do not use and a container runtime does: swept, never filled.
+    others: Vec<PathBuf>,
+    /// The path below each mount point under which groups are made, without a leading slash.
+    base: PathBuf,
+}
+
+impl Hierarchy {
+    /// Finds the place: the root of the hierarchies for root, the delegated subtree for an ordinary user. It proves
+    /// that the controllers work there by enabling them.
+    pub fn find() -> Result<Self, CgroupError> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        match v1_mounts(&mounts) {
+            Some(found) => Self::find_v1(found, v1_others(&mounts)),
+            None => Self::find_v2(&mounts, &own),
+        }
+    }
+
+    fn find_v1(
+        mounts: Vec<(&'static str, PathBuf)>,
+        others: Vec<PathBuf>,
+    ) -> Result<Self, CgroupError> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(CgroupError::NoPlace {
+                why: "the controllers are on cgroup version 1, which only root can use".into(),
+            });
+        }
+        let found = Self {
+            version: Version::V1,
+            mounts,
+            others,
+            base: PathBuf::from(ROOT_GROUP),
+        };
+        found.make_base()?;
+        Ok(found)
+    }
+
+    fn find_v2(mountinfo: &str, own: &str) -> Result<Self, CgroupError> {
+        let mount = cgroup2_mount(mountinfo).ok_or_else(|| CgroupError::NoPlace {
+            why: "no cgroup file system is mounted".into(),
+        })?;
+        let own = own
+            .lines()
+            .find_map(|line| line.strip_prefix("0::/"))
+            .unwrap_or_default();
+        let at = |parent: &str| Self {
+            version: Version::V2,
+            mounts: vec![("", mount.clone())],
+            others: Vec::new(),
+            base: Path::new(parent).join(ROOT_GROUP),
+        };
+        // Root first tries the top, where no process stands in the way; a container's own top, and an ordinary
+        // user's delegated subtree, hold this process, which has to step aside into a leaf.
+        let top = at("");
+        if nix::unistd::geteuid().is_root() && top.make_base().is_ok() {
+            return Ok(top);
+        }
+        let delegated = at(own);
+        step_aside(&mount.join(own))?;
+        delegated
+            .make_base()
+            .map_err(|error| CgroupError::NoPlace {
+                why: format!("the cgroup /{own} is not delegated to this user ({error})"),
+            })?;
+        Ok(delegated)
+    }
+
+    fn make_base(&self) -> Result<(), CgroupError> {
+        for (_, mount) in &self.mounts {
+            let base = mount.join(&self.base);
+            if self.version == Version::V2 {
+                if let Some(parent) = base.parent() {
+                    enable_controllers(parent)?;
+                }
+            }
+            make_dir(&base)?;
+            if self.version == Version::V2 {
+                enable_controllers(&base)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The group of this relative path below the base, made with its parents.
+    pub fn group(&self, name: &Path) -> Result<Cgroup, CgroupError> {
+        let path = self.base.join(name);
+        let group = Cgroup {
+            version: self.version,
+            dirs: self
+                .mounts
+                .iter()
+                .map(|(controller, mount)| (*controller, mount.join(&path)))
+                .collect(),
+            others: self.others.iter().map(|mount| mount.join(&path)).collect(),
+            path,
+        };
+        for (_, dir) in &group.dirs {
+            make_dir(dir)?;
+        }
+        Ok(group)
+    }
+
+    /// Removes the base itself where no run uses it any more.
+    pub fn tidy(&self) {
+        for mount in self
+            .mounts
+            .iter()
+            .map(|(_, mount)| mount)
+            .chain(&self.others)
+        {
+            let _ = fs::remove_dir(mount.join(&self.base));
+        }
+    }
+
+    /// The groups directly below the base: what earlier and other runs have.
+    pub fn runs(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .mounts
+            .iter()
+            .map(|(_, mount)| mount)
+            .chain(&self.others)
+            .filter_map(|mount| fs::read_dir(mount.join(&self.base)).ok())
+            .flatten()
+            .filter_map(|entry| {
+                let entry = entry.ok()?;
+                entry.file_type().ok()?.is_dir().then(|| entry.file_name())
+            })
+            .filter_map(|name| name.into_string().ok())
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// One group.
+#[derive(Debug, Clone)]
+pub struct Cgroup {
+    version: Version,
+    dirs: Vec<(&'static str, PathBuf)>,
+    others: Vec<PathBuf>,
+    path: PathBuf,
+}
+
+/// Bounds for a group; `None` leaves it open.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bounds {
+    /// Processes and threads.
+    pub pids: Option<u64>,
+    /// Bytes of memory, swap not included.
+    pub memory: Option<u64>,
+}
+
+impl Cgroup {
+    /// The path from the top of the hierarchy, with a leading slash: what a runtime is given.
+    pub fn absolute(&self) -> PathBuf {
+        Path::new("/").join(&self.path)
+    }
+
+    /// Which version carries it.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// A group below this one. On version 2 this one then holds groups and no processes.
+    pub fn child(&self, name: &str) -> Result<Self, CgroupError> {
+        let child = self.below(name);
+        for ((_, dir), (_, parent)) in child.dirs.iter().zip(&self.dirs) {
+            if self.version == Version::V2 {
+                enable_controllers(parent)?;
+            }
+            make_dir(dir)?;
+        }
+        Ok(child)
+    }
+
+    /// The group of that name below this one, whether it exists or not.
+    pub fn below(&self, name: &str) -> Self {
+        Self {
+            version: self.version,
+            dirs: self
+                .dirs
+                .iter()
+                .map(|(controller, dir)| (*controller, dir.join(name)))
+                .collect(),
+            others: self.others.iter().map(|dir| dir.join(name)).collect(),
+            path: self.path.join(name),
+        }
+    }
+
+    /// Sets bounds.
+    pub fn bound(&self, bounds: Bounds) -> Result<(), CgroupError> {
+        if let Some(pids) = bounds.pids {
+            self.write("pids", "pids.max", &pids.to_string())?;
+        }
+        if let Some(memory) = bounds.memory {
+            let file = match self.version {
+                Version::V1 => "memory.limit_in_bytes",
+                Version::V2 => "memory.max",
+            };
+            self.write("memory", file, &memory.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Opens the files through which a process joins: writing `0` to each moves the writer. Made to be used between
+    /// `fork` and `exec`, where nothing may be allocated.
+    pub fn doors(&self) -> Result<Vec<OwnedFd>, CgroupError> {
+        self.dirs
+            .iter()
+            .map(|(_, dir)| {
+                let path = dir.join("cgroup.procs");
+                OpenOptions::new()
+                    .write(true)
+                    .open(&path)
+                    .map(OwnedFd::from)
+                    .map_err(io_error("open", &path))
+            })
+            .collect()
+    }
+
+    /// The ids of the processes in it and below it.
+    pub fn processes(&self) -> Vec<i32> {
+        let mut found = Vec::new();
+        for (_, dir) in &self.dirs {
+            walk(dir, &mut |dir| {
+                if let Ok(text) = fs::read_to_string(dir.join("cgroup.procs")) {
+                    found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+                }
+            });
+        }
+        found.retain(|pid| *pid > 0);
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Ends every process in it and below it, and waits until they are gone. Gives back what is left, which is
+    /// nothing unless a process cannot be killed.
+    pub fn kill(&self) -> Vec<i32> {
+        let until = Instant::now() + Duration::from_secs(5);
+        loop {
+            if self.version == Version::V2 {
+                for (_, dir) in &self.dirs {
+                    let _ = fs::write(dir.join("cgroup.kill"), "1");
+                }
+            }
+            let left = self.processes();
+            for pid in &left {
+                let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+            }
+            if left.is_empty() || Instant::now() > until {
+                return left;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Removes it and every group below it. It has to be empty of processes; those that are just going are waited for.
+    pub fn remove(&self) -> Result<(), CgroupError> {
+        for dir in self.dirs.iter().map(|(_, dir)| dir).chain(&self.others) {
+            let mut folders = Vec::new();
+            walk(dir, &mut |folder| folders.push(folder.to_owned()));
+            for folder in folders.iter().rev() {
+                remove_dir(folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether any of its folders exists.
+    pub fn exists(&self) -> bool {
+        self.dirs
+            .iter()
+            .map(|(_, dir)| dir)
+            .chain(&self.others)
+            .any(|dir| dir.exists())
+    }
+
+    /// A file of this controller, as text without the last line feed.
+    pub fn read(&self, controller: &str, file: &str) -> Option<String> {
+        let text = fs::read_to_string(self.dir(controller)?.join(file)).ok()?;
+        Some(text.trim_end().to_owned())
+    }
+
+    fn write(&self, controller: &str, file: &str, value: &str) -> Result<(), CgroupError> {
+        let path = self
+            .dir(controller)
+            .ok_or_else(|| CgroupError::NoPlace {
+                why: format!("the controller {controller} is not there"),
+            })?
+            .join(file);
+        fs::write(&path, value).map_err(io_error("write", &path))
+    }
+
+    fn dir(&self, controller: &str) -> Option<&Path> {
+        self.dirs
+            .iter()
+            .find(|(name, _)| name.is_empty() || *name == controller)
+            .map(|(_, dir)| dir.as_path())
+    }
+}
+
+/// Moves the calling process through the doors. Only `write(2)` is called, so this may stand between `fork` and `exec`.
+pub fn enter(doors: &[OwnedFd]) -> io::Result<()> {
+    for door in doors {
+        nix::unistd::write(door, b"0").map_err(io::Error::from)?;
+    }
+    Ok(())
+}
+
+fn io_error<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> CgroupError + 'a {
+    move |source| CgroupError::Io {
+        doing,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn make_dir(dir: &Path) -> Result<(), CgroupError> {
+    fs::create_dir_all(dir).map_err(io_error("create", dir))
+}
+
+/// A dead process may hold its group for some milliseconds more.
+fn remove_dir(dir: &Path) -> Result<(), CgroupError> {
+    let until = Instant::now() + Duration::from_secs(2);
+    loop {
+        match fs::remove_dir(dir) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if Instant::now() > until => return Err(io_error("remove", dir)(error)),
+            Err(_) => thread::sleep(Duration::from_millis(2)),
+        }
+    }
+}
+
+fn enable_controllers(dir: &Path) -> Result<(), CgroupError> {
+    let path = dir.join("cgroup.subtree_control");
+    let present = fs::read_to_string(&path).unwrap_or_default();
+    let missing: Vec<String> = ["memory", "pids", "cpu"]
+        .iter()
+        .filter(|wanted| !present.split_whitespace().any(|have| have == **wanted))
+        .map(|wanted| format!("+{wanted}"))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut file = File::options()
+        .write(true)
+        .open(&path)
+        .map_err(io_error("open", &path))?;
+    file.write_all(missing.join(" ").as_bytes())
+        .map_err(io_error("write", &path))
+}
+
+/// A group of version 2 that bounds others must hold no process itself: this one moves into a leaf beside them.
+fn step_aside(own: &Path) -> Result<(), CgroupError> {
+    let leaf = own.join(format!("{ROOT_GROUP}.self"));
+    make_dir(&leaf).map_err(|error| CgroupError::NoPlace {
+        why: format!(
+            "the cgroup {} is not delegated to this user ({error})",
+            own.display()
+        ),
+    })?;
+    let door = leaf.join("cgroup.procs");
+    fs::write(&door, std::process::id().to_string()).map_err(io_error("write", &door))
+}
+
+fn walk(dir: &Path, visit: &mut dyn FnMut(&Path)) {
+    if !dir.is_dir() {
+        return;
+    }
+    visit(dir);
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            walk(&entry.path(), visit);
+        }
+    }
+}
+
+/// The mount points of version 1, if every controller is there.
+fn v1_mounts(mountinfo: &str) -> Option<Vec<(&'static str, PathBuf)>> {
+    CONTROLLERS
+        .iter()
+        .map(|controller| {
+            mount_entries(mountinfo)
+                .find(|(_, kind, options)| {
+                    *kind == "cgroup" && options.split(',').any(|option| option == *controller)
+                })
+                .map(|(point, _, _)| (*controller, PathBuf::from(point)))
+        })
+        .collect()
+}
+
+/// The other hierarchies of version 1, the named ones left out: those belong to somebody.
+fn v1_others(mountinfo: &str) -> Vec<PathBuf> {
+    let used = v1_mounts(mountinfo).unwrap_or_default();
+    mount_entries(mountinfo)
+        .filter(|(_, kind, options)| *kind == "cgroup" && !options.contains("name="))
+        .map(|(point, _, _)| PathBuf::from(point))
+        .filter(|point| !used.iter().any(|(_, mount)| mount == point))
+        .collect()
+}
+
+fn cgroup2_mount(mountinfo: &str) -> Option<PathBuf> {
+    mount_entries(mountinfo)
+        .find(|(_, kind, _)| *kind == "cgroup2")
+        .map(|(point, _, _)| PathBuf::from(point))
+}
+
+/// `(mount point, file system, super options)` of each line.
+fn mount_entries(mountinfo: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    mountinfo.lines().filter_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let point = left.split(' ').nth(4)?;
+        let mut right = right.split(' ');
+        let kind = right.next()?;
+        Some((point, kind, right.nth(1).unwrap_or_default()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+30 24 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+31 24 0:27 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
+32 24 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+33 24 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn controllers_are_found_where_they_are_mounted() {
+        let mounts = v1_mounts(HYBRID).expect("all four");
+        assert_eq!(mounts[2].1, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(mounts[3].1, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+    }
+
+    #[test]
+    fn a_missing_controller_means_version_two() {
+        let without = HYBRID.replace("rw,pids", "rw,freezer");
+        assert!(v1_mounts(&without).is_none());
+        assert_eq!(
+            cgroup2_mount(&without).expect("there"),
+            Path::new("/sys/fs/cgroup/unified")
+        );
+    }
+}

@@ -1,0 +1,202 @@
+//! What the host's `/proc` says of a process: the witness's eyes. Nothing here can be forged from inside a sandbox.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::evidence::Witness;
+
+/// The namespaces that are compared.
+pub const NAMESPACES: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
+
+/// The kernel's boot id; empty where it cannot be read.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|id| id.trim().to_owned())
+        .unwrap_or_default()
+}
+
+/// When the process started, in clock ticks since boot: with the id it names a process for good.
+pub fn start_time(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, so count from its end.
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()
+}
+
+/// The thread name.
+pub fn comm(pid: i32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .ok()
+        .map(|name| name.trim_end_matches('\n').to_owned())
+}
+
+/// Every process that the host sees.
+pub fn processes() -> Vec<i32> {
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// The processes with this thread name, zombies left out.
+pub fn named(name: &str) -> Vec<i32> {
+    processes()
+        .into_iter()
+        .filter(|pid| comm(*pid).as_deref() == Some(name) && state(*pid) != Some('Z'))
+        .collect()
+}
+
+/// The state letter: `R`, `S`, `Z`.
+pub fn state(pid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// CPU time of a process and its reaped children, in microseconds.
+pub fn cpu_usec(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let ticks: u64 = stat
+        .rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .skip(11)
+        .take(4)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
+    // The kernel shows ticks of 1/100 s to user space on every architecture.
+    Some(ticks * 10_000)
+}
+
+/// The namespace's identity.
+pub fn namespace(pid: &str, name: &str) -> Option<u64> {
+    fs::metadata(format!("/proc/{pid}/ns/{name}"))
+        .ok()
+        .map(|meta| meta.ino())
+}
+
+/// The namespaces in which a launcher starts: what a sandbox's own ones differ from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Baseline {
+    identities: Vec<(&'static str, Option<u64>)>,
+}
+
+impl Baseline {
+    /// The harness's own, but for those that a launcher enters first.
+    pub fn new(net: Option<u64>, user: Option<u64>) -> Self {
+        let identities = NAMESPACES
+            .iter()
+            .map(|name| {
+                let entered = match *name {
+                    "net" => net,
+                    "user" => user,
+                    _ => None,
+                };
+                (*name, entered.or_else(|| namespace("self", name)))
+            })
+            .collect();
+        Self { identities }
+    }
+}
+
+/// Looks at the probe. `None` when it is gone.
+pub fn witness(pid: i32, baseline: &Baseline) -> Option<Witness> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = |key: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':').map(str::trim))
+    };
+    let bits = |key| line(key).and_then(|text| u64::from_str_radix(text, 16).ok());
+    let own_namespaces = baseline
+        .identities
+        .iter()
+        .filter(|(name, start)| {
+            let theirs = namespace(&pid.to_string(), name);
+            theirs.is_some() && theirs != *start
+        })
+        .map(|(name, _)| (*name).to_owned())
+        .collect();
+    Some(Witness {
+        pid,
+        own_namespaces,
+        cap_eff: bits("CapEff").unwrap_or_default(),
+        cap_prm: bits("CapPrm").unwrap_or_default(),
+        cap_bnd: bits("CapBnd").unwrap_or_default(),
+        uid: line("Uid")
+            .and_then(|uids| uids.split_whitespace().nth(1)?.parse().ok())
+            .unwrap_or_default(),
+        no_new_privs: line("NoNewPrivs") == Some("1"),
+        seccomp: line("Seccomp")
+            .and_then(|mode| mode.parse().ok())
+            .unwrap_or_default(),
+        own_user_namespace: own_user_namespace(pid),
+        no_route: no_route(pid),
+        cgroup: fs::read_to_string(format!("/proc/{pid}/cgroup"))
+            .map(|text| text.trim_end().replace('\n', " "))
+            .unwrap_or_default(),
+        own_root: root(pid),
+    })
+}
+
+/// The initial user namespace maps every id to itself.
+fn own_user_namespace(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/uid_map"))
+        .map(|map| {
+            let fields: Vec<&str> = map.split_whitespace().collect();
+            fields != ["0", "0", "4294967295"]
+        })
+        .unwrap_or(false)
+}
+
+/// Whether the namespace has no interface but loopback: an ordinary user may read this of a root-run container too.
+fn no_route(pid: i32) -> Option<bool> {
+    let devices = fs::read_to_string(format!("/proc/{pid}/net/dev")).ok()?;
+    let names: Vec<&str> = devices
+        .lines()
+        .skip(2)
+        .filter_map(|line| line.split_once(':').map(|(name, _)| name.trim()))
+        .collect();
+    Some(names.iter().all(|name| *name == "lo") && !has_public_address(pid)?)
+}
+
+/// Loopback may carry addresses of ours: in the range it stands for the host and the internet.
+fn has_public_address(pid: i32) -> Option<bool> {
+    let trie = fs::read_to_string(format!("/proc/{pid}/net/fib_trie")).ok()?;
+    let v4 = trie
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("|-- "))
+        .any(|address| !address.starts_with("127.") && address != "0.0.0.0");
+    let v6 = fs::read_to_string(format!("/proc/{pid}/net/if_inet6")).unwrap_or_default();
+    let v6 = v6
+        .lines()
+        .any(|line| !line.starts_with("00000000000000000000000000000001 "));
+    Some(v4 || v6)
+}
+
+fn root(pid: i32) -> Option<bool> {
+    let identity = |path: PathBuf| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let theirs = identity(Path::new(&format!("/proc/{pid}/root/.")).to_owned())?;
+    Some(Some(theirs) != identity(PathBuf::from("/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_harness_is_its_own_witness() {
+        let me = i32::try_from(std::process::id()).expect("fits");
+        let seen = witness(me, &Baseline::new(None, None)).expect("alive");
+        assert!(seen.own_namespaces.is_empty());
+        assert_eq!(seen.own_root, Some(false));
+        assert!(start_time(me).is_some());
+        assert!(witness(i32::MAX, &Baseline::default()).is_none());
+    }
+}

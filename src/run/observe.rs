@@ -1,0 +1,287 @@
+//! What the host sees of a trial beside what the probe tells: counters, survivors, what was in force.
+
+use std::time::Instant;
+
+use escape_audit_probe::wire::Outcome;
+use nix::libc;
+
+use super::dose::Measure;
+use crate::case::Ceiling;
+use crate::config::{BackendKind, NetworkMode, Sandbox, Settings};
+use crate::evidence::{Cause, Count, End, Fault, Inside, Witness};
+use crate::host::cgroup::Cgroup;
+use crate::host::counters::{Ceilings, Counters};
+use crate::host::proc;
+
+/// The counters of one trial over time.
+#[derive(Debug)]
+pub struct Meter {
+    group: Option<Cgroup>,
+    highest: Counters,
+    first: Option<(Instant, Counters)>,
+    last: Option<(Instant, Counters)>,
+    both_peak: u64,
+}
+
+impl Meter {
+    /// A meter of this group; without one it sees nothing.
+    pub fn new(group: Option<Cgroup>) -> Self {
+        Self {
+            group,
+            highest: Counters::default(),
+            first: None,
+            last: None,
+            both_peak: 0,
+        }
+    }
+
+    /// The attempt begins: rates count from here.
+    pub fn begin(&mut self) {
+        if let Some(group) = &self.group {
+            self.first = Some((Instant::now(), Counters::read(group)));
+        }
+        self.sample();
+    }
+
+    /// Looks once.
+    pub fn sample(&mut self) {
+        let Some(group) = &self.group else { return };
+        let now = Counters::read(group);
+        if now.pids.is_none() && now.memory.is_none() {
+            return;
+        }
+        let both = now.memory.unwrap_or(0) + now.swap.unwrap_or(0);
+        self.both_peak = self.both_peak.max(both);
+        self.highest = self.highest.highest(now);
+        self.last = Some((Instant::now(), now));
+    }
+
+    /// How often the ceiling on memory ended a process.
+    pub fn oom_kills(&self) -> u64 {
+        self.highest.oom_kills.unwrap_or(0)
+    }
+
+    /// The count that the case asks for. `None` where the host has no such counter.
+    pub fn count(&self, measure: &Measure, inside: &Inside, end: &End) -> Option<Count> {
+        let count = |value: f64, held: bool, by_host: bool, source: &str| Count {
+            what: measure.what,
+            value,
+            ceiling: measure.ceiling,
+            passed_above: measure.passed_above,
+            held,
+            by_host,
+            source: source.into(),
+        };
+        let refused = |what: &str, errnos: &[i32]| {
+            inside
+                .steps_of(what)
+                .any(|step| matches!(step.outcome, Outcome::Errno(n) if errnos.contains(&n)))
+        };
+        match measure.what {
+            Ceiling::Pids => {
+                let value = self.highest.pids_peak.max(self.highest.pids)? as f64;
+                let held = self.highest.pids_refused.unwrap_or(0) > 0
+                    || refused("fork", &[libc::EAGAIN, libc::ENOMEM]);
+                Some(count(
+                    value,
+                    held,
+                    true,
+                    "processes and threads in the cgroup",
+                ))
+            }
+            Ceiling::Memory => {
+                let value = self.highest.memory_peak.max(self.highest.memory)? as f64;
+                Some(count(
+                    value,
+                    self.oom_kills() > 0,
+                    true,
+                    "the cgroup's memory, at its highest",
+                ))
+            }
+            Ceiling::Swap => {
+                self.highest.memory?;
+                let value = self.both_peak as f64;
+                let source = "the cgroup's memory and swap, at their highest";
+                Some(count(value, self.oom_kills() > 0, true, source))
+            }
+            Ceiling::Cpu => {
+                let ((begun, first), (looked, last)) = (self.first?, self.last?);
+                let wall = looked.saturating_duration_since(begun).as_micros() as f64;
+                let used = last.cpu_usec?.saturating_sub(first.cpu_usec?) as f64;
+                let held = last.throttled > first.throttled;
+                (wall > 0.0).then(|| {
+                    count(
+                        used / wall,
+                        held,
+                        true,
+                        "the cgroup's CPU time over wall clock",
+                    )
+                })
+            }
+            Ceiling::Disk => {
+                let written: u64 = inside
+                    .facts_of("written")
+                    .filter_map(|fact| std::str::from_utf8(&fact.value).ok()?.parse::<u64>().ok())
+                    .sum();
+                let held = refused("write", &[libc::ENOSPC, libc::EDQUOT, libc::EFBIG]);
+                Some(count(
+                    written as f64,
+                    held,
+                    false,
+                    "bytes written in all writable places",
+                ))
+            }
+            Ceiling::Output => {
+                let held = matches!(
+                    end,
+                    End::BySandbox {
+                        cause: Cause::Output,
+                        ..
+                    }
+                );
+                let value = inside.output_bytes as f64;
+                Some(count(
+                    value,
+                    held,
+                    true,
+                    "bytes that came out of the sandbox",
+                ))
+            }
+        }
+    }
+}
+
+/// What of the trial is still there: members of the payload's group, and processes with the trial's thread name.
+pub fn survivors(group: Option<&Cgroup>, thread_name: &str) -> Vec<String> {
+    let mut found: Vec<i32> = group.map(Cgroup::processes).unwrap_or_default();
+    found.extend(proc::named(thread_name));
+    found.sort_unstable();
+    found.dedup();
+    found
+        .into_iter()
+        .filter(|pid| !matches!(proc::state(*pid), None | Some('Z' | 'X')))
+        .map(|pid| format!("process {pid} ({})", proc::comm(pid).unwrap_or_default()))
+        .collect()
+}
+
+/// What was in force, for the report.
+pub fn in_force(witness: &Witness, ceilings: &Ceilings) -> Vec<(String, String)> {
+    let number = |value: Option<u64>| value.map_or_else(|| "none".into(), |n| n.to_string());
+    let mut list = vec![
+        ("user".into(), witness.uid.to_string()),
+        ("namespaces".into(), witness.own_namespaces.join(" ")),
+        ("capabilities".into(), format!("{:#x}", witness.cap_eff)),
+        ("bounding-set".into(), format!("{:#x}", witness.cap_bnd)),
+        ("no-new-privileges".into(), witness.no_new_privs.to_string()),
+        (
+            "seccomp".into(),
+            match witness.seccomp {
+                0 => "none".into(),
+                1 => "strict".into(),
+                _ => "filter".into(),
+            },
+        ),
+        ("pids".into(), number(ceilings.pids)),
+        ("memory".into(), number(ceilings.memory)),
+        ("memory-and-swap".into(), number(ceilings.memory_and_swap)),
+        (
+            "cpus".into(),
+            ceilings
+                .cpus
+                .map_or_else(|| "none".into(), |n| n.to_string()),
+        ),
+    ];
+    if let Some(no_route) = witness.no_route {
+        list.push((
+            "network".into(),
+            if no_route {
+                "loopback alone"
+            } else {
+                "has a route"
+            }
+            .into(),
+        ));
+    }
+    list
+}
+
+/// Differences between what was configured and what is in force, where they weaken the sandbox. Only the embedded
+/// backend's settings say what to expect; a launcher has none.
+pub fn differences(
+    sandbox: &Sandbox,
+    settings: &Settings,
+    witness: &Witness,
+    ceilings: &Ceilings,
+    counts_swap: bool,
+) -> Vec<Fault> {
+    if sandbox.backend != BackendKind::Oci {
+        return Vec::new();
+    }
+    let mut faults = Vec::new();
+    let mut expect = |holds: bool, what: &str| {
+        if !holds {
+            faults.push(Fault {
+                code: "limit-not-applied",
+                text: format!("{what} is configured and not in force"),
+            });
+        }
+    };
+    let own = |name: &str| witness.own_namespaces.iter().any(|own| own == name);
+    let at_most = |have: Option<u64>, want: Option<u64>| match (have, want) {
+        (_, None) => true,
+        (Some(have), Some(want)) => have <= want,
+        (None, Some(_)) => false,
+    };
+    expect(
+        at_most(ceilings.pids, settings.pids_limit),
+        "the ceiling on processes",
+    );
+    expect(
+        at_most(ceilings.memory, settings.mem_limit),
+        "the ceiling on memory",
+    );
+    if counts_swap {
+        expect(
+            at_most(ceilings.memory_and_swap, settings.memswap_limit),
+            "the ceiling on memory and swap",
+        );
+    }
+    expect(
+        match (ceilings.cpus, settings.cpus) {
+            (_, None) => true,
+            (Some(have), Some(want)) => have <= want + 0.001,
+            (None, Some(_)) => false,
+        },
+        "the ceiling on CPU time",
+    );
+    expect(
+        !settings.no_new_privileges || witness.no_new_privs,
+        "no-new-privileges",
+    );
+    expect(
+        !settings.seccomp || witness.seccomp == 2,
+        "the system call filter",
+    );
+    expect(
+        settings.network_mode != NetworkMode::None || own("net"),
+        "a network namespace of its own",
+    );
+    expect(
+        settings.pid_host || own("pid"),
+        "a process namespace of its own",
+    );
+    expect(
+        settings.ipc_host || own("ipc"),
+        "an IPC namespace of its own",
+    );
+    expect(
+        settings.user.0 == 0 || witness.own_user_namespace || witness.uid == settings.user.0,
+        "the unprivileged user",
+    );
+    let allowed = crate::backend::oci_helper::capability_bits(&settings.capabilities);
+    expect(
+        witness.own_user_namespace || (witness.cap_eff | witness.cap_bnd) & !allowed == 0,
+        "the dropping of capabilities",
+    );
+    faults
+}

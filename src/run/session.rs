@@ -1,0 +1,159 @@
+//! The conversation with one probe: its pipes, its records, the launcher's end. Nothing is decided here.
+
+use std::time::Duration;
+
+use escape_audit_probe::wire::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::time::{Instant, sleep_until};
+
+use super::records::{Event, Records};
+use crate::backend::Running;
+
+/// How long what is still in the pipes is waited for after the launcher's end.
+const DRAIN: Duration = Duration::from_millis(300);
+
+/// One conversation.
+pub struct Session {
+    /// The sandbox.
+    pub running: Running,
+    /// What the probe told so far.
+    pub records: Records,
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    exited: Option<i32>,
+}
+
+/// What happened next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// The probe told something; never empty.
+    Told(Vec<Event>),
+    /// Output came that told nothing.
+    Noise,
+    /// The launcher, or the container's first process, ended.
+    Exited(i32),
+    /// The time is over.
+    Late,
+}
+
+impl Session {
+    /// Takes a started sandbox over.
+    pub fn new(mut running: Running, nonce: &str) -> Self {
+        Self {
+            stdin: running.stdin.take(),
+            stdout: running.stdout.take(),
+            stderr: running.stderr.take(),
+            running,
+            records: Records::new(nonce),
+            exited: None,
+        }
+    }
+
+    /// Sends messages. A probe that does not listen any more is no error: its end is seen otherwise.
+    pub async fn say(&mut self, messages: &[Message]) {
+        let Some(stdin) = &mut self.stdin else { return };
+        let mut text = String::new();
+        for message in messages {
+            text.push_str(&message.encode());
+            text.push('\n');
+        }
+        let sent = async {
+            stdin.write_all(text.as_bytes()).await?;
+            stdin.flush().await
+        };
+        let patience = Duration::from_secs(5);
+        if !matches!(tokio::time::timeout(patience, sent).await, Ok(Ok(()))) {
+            self.stdin = None;
+        }
+    }
+
+    /// Lets the probe's standard input end.
+    pub fn hang_up(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Whether the launcher has ended.
+    pub fn exited(&self) -> Option<i32> {
+        self.exited
+    }
+
+    /// Waits for what happens next, but not beyond `until`.
+    pub async fn next(&mut self, until: Instant) -> Happening {
+        let mut buffer = [0; 16 * 1024];
+        let mut errors = [0; 4096];
+        let Self {
+            running,
+            records,
+            stdout,
+            stderr,
+            exited,
+            ..
+        } = self;
+        tokio::select! {
+            biased;
+            read = read(stdout, &mut buffer) => {
+                if read == 0 {
+                    *stdout = None;
+                    records.close();
+                    return Happening::Noise;
+                }
+                let events = records.output(&buffer[..read]);
+                if events.is_empty() { Happening::Noise } else { Happening::Told(events) }
+            }
+            read = read(stderr, &mut errors) => {
+                if read == 0 {
+                    *stderr = None;
+                } else {
+                    records.error(&errors[..read]);
+                }
+                Happening::Noise
+            }
+            status = end(running), if exited.is_none() => {
+                *exited = Some(status);
+                Happening::Exited(status)
+            }
+            () = sleep_until(until) => Happening::Late,
+        }
+    }
+
+    /// Reads what is still in the pipes after the end: until they are closed, or nobody writes any more.
+    pub async fn drain(&mut self) -> Vec<Event> {
+        let until = Instant::now() + DRAIN;
+        let mut events = Vec::new();
+        while self.stdout.is_some() || self.stderr.is_some() {
+            match self.next(until).await {
+                Happening::Told(told) => events.extend(told),
+                Happening::Noise | Happening::Exited(_) => {}
+                Happening::Late => break,
+            }
+        }
+        self.records.close();
+        events
+    }
+}
+
+async fn read<R: AsyncReadExt + Unpin>(stream: &mut Option<R>, buffer: &mut [u8]) -> usize {
+    match stream {
+        Some(stream) => stream.read(buffer).await.unwrap_or(0),
+        None => std::future::pending().await,
+    }
+}
+
+/// The end of the container's first process where the backend tells it, else the launcher's.
+async fn end(running: &mut Running) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    if let Some(control) = &mut running.control {
+        if let Some(status) = control.ended().await {
+            return status;
+        }
+    }
+    match running.child.wait().await {
+        Ok(status) => status
+            .code()
+            .or_else(|| status.signal().map(|signal| 128 + signal))
+            .unwrap_or(-1),
+        Err(_) => -1,
+    }
+}
