@@ -2,10 +2,12 @@
 
 mod finding;
 mod heading;
+mod page;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use self::page::Page;
 use super::line::{self, Columns};
 use super::style::{Ink, Style, ink, time};
 use super::{Report, SandboxReport, Trial};
@@ -13,30 +15,20 @@ use crate::exit_code;
 use crate::safe_text::SafeText;
 use crate::verdict::Verdict;
 
-/// Columns of the words on the left.
-const LABEL: usize = 10;
-/// Characters of one paragraph: what is longer stands in the JSON report.
-const PARAGRAPH: usize = 600;
-
 /// Writes the report.
 pub fn write(report: &Report, out: &mut dyn Write, style: Style) -> io::Result<()> {
-    let columns = Columns::of(report);
+    let page = &mut Page { out, style };
     for sandbox in &report.sandboxes {
-        heading::write(sandbox, out, style)?;
-        trials(report, sandbox, columns, out, style)?;
-        writeln!(out)?;
+        heading::write(page, sandbox)?;
+        trials(page, report, sandbox)?;
+        page.line("")?;
     }
-    finding::write_all(report, out, style)?;
-    summary(report, out, style)
+    finding::write_all(page, report)?;
+    summary(page, report)
 }
 
-fn trials(
-    report: &Report,
-    sandbox: &SandboxReport,
-    columns: Columns,
-    out: &mut dyn Write,
-    style: Style,
-) -> io::Result<()> {
+fn trials(page: &mut Page<'_>, report: &Report, sandbox: &SandboxReport) -> io::Result<()> {
+    let columns = Columns::of(report);
     let mut skipped: BTreeMap<&str, Vec<&Trial>> = BTreeMap::new();
     for trial in report
         .trials
@@ -49,51 +41,53 @@ fn trials(
                 .or_default()
                 .push(trial);
         } else {
-            writeln!(out, "  {}", line::trial(trial, columns, style).trim_end())?;
+            let line = line::trial(trial, columns, page.style);
+            page.line(format_args!("  {line}"))?;
         }
     }
     for (sentence, trials) in skipped {
-        skips(sentence, &trials, out, style)?;
+        skips(page, sentence, &trials)?;
     }
     Ok(())
 }
 
-/// All that was skipped for one reason: `o SKIPPED  2 not-applicable: This machine has no swap. (a/b, a/c)`.
-fn skips(sentence: &str, trials: &[&Trial], out: &mut dyn Write, style: Style) -> io::Result<()> {
+/// All that was skipped for one reason: `o SKIPPED 2 not-applicable: This machine has no swap. (a/b, a/c)`.
+fn skips(page: &mut Page<'_>, sentence: &str, trials: &[&Trial]) -> io::Result<()> {
+    let style = page.style;
     let ids: Vec<&str> = trials.iter().map(|trial| trial.case.as_str()).collect();
     let reason = trials.first().map_or("", |trial| trial.judgement.reason);
-    let text = SafeText::line(format!(
+    let text = format!(
         "SKIPPED {} {reason}: {sentence} ({})",
-        trials.len(),
+        ids.len(),
         ids.join(", ")
-    ));
-    for (n, line) in text.wrapped(style.columns() - 4).into_iter().enumerate() {
+    );
+    let lines = SafeText::line(text).wrapped(style.columns() - 4);
+    for (n, line) in lines.iter().enumerate() {
         let mark = if n == 0 {
             style.mark(Verdict::Skipped)
         } else {
             " "
         };
-        writeln!(out, "  {}", style.paint(Ink::Dim, format!("{mark} {line}")))?;
+        page.line(style.paint(Ink::Dim, format_args!("  {mark} {line}")))?;
     }
     Ok(())
 }
 
-/// `3 escaped, 30 blocked, 2 skipped: 35 trials in 4.21 s`, and what the exit code says.
-fn summary(report: &Report, out: &mut dyn Write, style: Style) -> io::Result<()> {
+/// `3 escaped, 30 blocked, 2 skipped (35 trials in 4.21 s)`, and what the exit code says.
+fn summary(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
+    let style = page.style;
     if let Some(why) = &report.incomplete {
         let text = SafeText::line(format!("incomplete: {why}"));
-        writeln!(out, "{}", style.paint(Ink::Yellow, text))?;
+        page.line(style.paint(Ink::Yellow, text))?;
     }
-    let counts: Vec<String> = Verdict::ALL
+    let mut counts: Vec<String> = Verdict::ALL
         .into_iter()
         .rev()
         .map(|verdict| (verdict, report.summary.count(verdict)))
         .filter(|(_, count)| *count > 0)
         .map(|(verdict, count)| {
-            style.paint(
-                ink(verdict),
-                format!("{count} {}", verdict.name().to_lowercase()),
-            )
+            let name = verdict.name().to_lowercase();
+            style.paint(ink(verdict), format_args!("{count} {name}"))
         })
         .collect();
     let lost = report
@@ -101,58 +95,35 @@ fn summary(report: &Report, out: &mut dyn Write, style: Style) -> io::Result<()>
         .iter()
         .filter(|s| s.failed.is_some())
         .count();
-    let lost = match lost {
-        0 => String::new(),
-        1 => "; 1 sandbox could not be audited".into(),
-        n => format!("; {n} sandboxes could not be audited"),
-    };
-    let counts = if counts.is_empty() {
-        "nothing".into()
-    } else {
-        counts.join(", ")
-    };
-    writeln!(
-        out,
-        "{counts} {}{lost}",
-        style.paint(
-            Ink::Dim,
-            format!(
-                "({} in {})",
-                trials_word(report.summary.total),
-                time(report.elapsed)
-            )
-        ),
-    )?;
-    let color = if report.exit_code == exit_code::HELD {
+    if lost > 0 {
+        counts.push(format!(
+            "{} not audited",
+            plural(lost, "sandbox", "sandboxes")
+        ));
+    }
+    if counts.is_empty() {
+        counts.push("nothing".into());
+    }
+    let trials = plural(report.summary.total, "trial", "trials");
+    let total = format!("({trials} in {})", time(report.elapsed));
+    page.line(format_args!(
+        "{} {}",
+        counts.join(", "),
+        style.paint(Ink::Dim, total)
+    ))?;
+
+    let code = report.exit_code;
+    let ink = if code == exit_code::HELD {
         Ink::Green
     } else {
         Ink::Red
     };
-    let verdict = format!(
-        "exit {}: {}",
-        report.exit_code,
-        exit_code::sentence(report.exit_code)
-    );
-    writeln!(out, "{}", style.paint(color, verdict))
+    let sentence = exit_code::sentence(code);
+    page.line(style.paint(ink, format_args!("exit {code}: {sentence}")))
 }
 
-/// A word on the left, and a paragraph beside it.
-fn row(label: &str, text: &str, ink: Ink, out: &mut dyn Write, style: Style) -> io::Result<()> {
-    let text = SafeText::line_within(text.trim(), PARAGRAPH);
-    for (n, line) in text.wrapped(style.columns() - LABEL - 2).iter().enumerate() {
-        let label = if n == 0 { label } else { "" };
-        let label = style.paint(Ink::Dim, format!("{label:LABEL$}"));
-        writeln!(out, "  {label}{}", style.paint(ink, line))?;
-    }
-    Ok(())
-}
-
-fn trials_word(n: usize) -> String {
-    if n == 1 {
-        "1 trial".into()
-    } else {
-        format!("{n} trials")
-    }
+fn plural(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 #[cfg(test)]
@@ -183,7 +154,7 @@ mod tests {
         at("Run without a network");
         at("no-route inside-only");
         at("SKIPPED 1 not-applicable: This machine has no swap. (network/skipped)");
-        at("1 sandbox could not be audited");
+        at("1 sandbox not audited");
         at("exit 1: something escaped");
     }
 
@@ -219,6 +190,17 @@ mod tests {
                 assert!(line.len() <= width, "{} columns: {line}", line.len());
             }
         }
+    }
+
+    #[test]
+    #[ignore = "shows the report to the one who changes it"]
+    fn show() {
+        let style = Style {
+            color: true,
+            unicode: true,
+            width: 100,
+        };
+        println!("{}", written(&sample::report(), style));
     }
 
     #[test]

@@ -1,20 +1,20 @@
 //! What went wrong, worst first: what happened, the evidence, why it matters, what to do.
 
 use std::cmp::Reverse;
-use std::io::{self, Write};
+use std::io;
 
-use super::row;
+use super::page::Page;
 use crate::case::Severity;
 use crate::report::line::why_it_does_not_gate;
-use crate::report::style::{Ink, Style, ink};
+use crate::report::style::{Ink, ink};
 use crate::report::{Report, SandboxReport, Trial};
 use crate::safe_text::SafeText;
 use crate::verdict::Verdict;
 
 /// Pieces of evidence that are told; the others stand in the JSON report.
 const EVIDENCE: usize = 5;
-/// Characters of what was printed.
-const PRINTED: usize = 300;
+/// Characters of one piece of evidence, and of what was printed.
+const PIECE: usize = 300;
 
 /// A trial, or a sandbox that could not be audited.
 enum Finding<'a> {
@@ -37,7 +37,7 @@ impl Finding<'_> {
     }
 }
 
-pub(super) fn write_all(report: &Report, out: &mut dyn Write, style: Style) -> io::Result<()> {
+pub(super) fn write_all(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
     let trials = report
         .trials
         .iter()
@@ -48,99 +48,79 @@ pub(super) fn write_all(report: &Report, out: &mut dyn Write, style: Style) -> i
         .iter()
         .filter_map(|sandbox| Some(Finding::NotAudited(sandbox, sandbox.failed.as_deref()?)));
     let mut findings: Vec<_> = trials.chain(sandboxes).collect();
-    findings.sort_by_cached_key(Finding::rank);
+    findings.sort_by_key(Finding::rank);
     for finding in findings {
         match finding {
-            Finding::Trial(trial) => write_trial(trial, out, style)?,
+            Finding::Trial(trial) => write_trial(page, trial)?,
             Finding::NotAudited(sandbox, why) => {
                 let name = SafeText::line(&sandbox.sandbox.name);
-                head(
-                    Verdict::Error,
-                    name.as_str(),
-                    "could not be audited",
-                    out,
-                    style,
-                )?;
-                row("what", why, Ink::Plain, out, style)?;
+                head(page, Verdict::Error, name.as_str(), "could not be audited")?;
+                page.row("what", why, Ink::Plain)?;
             }
         }
-        writeln!(out)?;
+        page.line("")?;
     }
     Ok(())
 }
 
-fn write_trial(trial: &Trial, out: &mut dyn Write, style: Style) -> io::Result<()> {
+fn write_trial(page: &mut Page<'_>, trial: &Trial) -> io::Result<()> {
     let (case, judgement) = (&trial.source, &trial.judgement);
-    let verdict = judgement.verdict;
+    let sandbox = SafeText::line(&trial.sandbox);
     let place = format!(
-        "{}{}{}",
-        SafeText::line(&trial.sandbox),
-        style.dot(),
+        "{sandbox}{}{}",
+        page.style.dot(),
         SafeText::line(&trial.case)
     );
     let mut tags = format!("{:?}, {}", case.severity, judgement.reason).to_lowercase();
     if let Some(why) = why_it_does_not_gate(trial) {
         tags.push_str(&format!(", does not gate: {why}"));
     }
-    head(verdict, &place, &tags, out, style)?;
-    row("tried", &case.title, Ink::Plain, out, style)?;
-    row("what", &judgement.sentence, Ink::Plain, out, style)?;
+    head(page, judgement.verdict, &place, &tags)?;
+    page.row("tried", &case.title, Ink::Plain)?;
+    page.row("what", &judgement.sentence, Ink::Plain)?;
     for (n, evidence) in judgement.evidence.iter().take(EVIDENCE).enumerate() {
-        row(
-            if n == 0 { "evidence" } else { "" },
-            evidence,
-            Ink::Plain,
-            out,
-            style,
-        )?;
+        let label = if n == 0 { "evidence" } else { "" };
+        let evidence = SafeText::line_within(evidence, PIECE);
+        page.row(label, evidence.as_str(), Ink::Plain)?;
     }
-    if let Some(more) = judgement
-        .evidence
-        .len()
-        .checked_sub(EVIDENCE)
-        .filter(|n| *n > 0)
-    {
-        row(
-            "",
-            &format!("and {more} more in the JSON report"),
-            Ink::Plain,
-            out,
-            style,
-        )?;
+    if judgement.evidence.len() > EVIDENCE {
+        let more = judgement.evidence.len() - EVIDENCE;
+        page.row("", &format!("and {more} more in the JSON report"), Ink::Dim)?;
     }
-    // Who cannot tell why it was not decided finds it in what was printed.
-    if verdict != Verdict::Escaped {
-        printed("stderr", &trial.observed.inside.error_head, out, style)?;
-        printed("stdout", &trial.observed.inside.output_head, out, style)?;
+    match judgement.verdict {
+        Verdict::Escaped => advice(page, trial),
+        Verdict::Broken => printed(page, trial).and_then(|()| advice(page, trial)),
+        _ => printed(page, trial),
     }
-    if matches!(verdict, Verdict::Escaped | Verdict::Broken) {
-        row("why", &case.why, Ink::Plain, out, style)?;
-        row("fix", &case.fix, Ink::Plain, out, style)?;
+}
+
+fn advice(page: &mut Page<'_>, trial: &Trial) -> io::Result<()> {
+    page.row("why", &trial.source.why, Ink::Plain)?;
+    page.row("fix", &trial.source.fix, Ink::Plain)
+}
+
+/// Where something went wrong, the reason is often to be found in what the launcher printed.
+fn printed(page: &mut Page<'_>, trial: &Trial) -> io::Result<()> {
+    let inside = &trial.observed.inside;
+    for (label, bytes) in [
+        ("stderr", &inside.error_head),
+        ("stdout", &inside.output_head),
+    ] {
+        let text = SafeText::line_within(bytes.trim_ascii(), PIECE);
+        if !text.is_empty() {
+            page.row(label, text.as_str(), Ink::Plain)?;
+        }
     }
     Ok(())
 }
 
-fn head(
-    verdict: Verdict,
-    place: &str,
-    tags: &str,
-    out: &mut dyn Write,
-    style: Style,
-) -> io::Result<()> {
-    writeln!(
-        out,
+fn head(page: &mut Page<'_>, verdict: Verdict, place: &str, tags: &str) -> io::Result<()> {
+    let style = page.style;
+    page.line(format_args!(
         "{} {}  {} {}",
         style.paint(ink(verdict), style.mark(verdict)),
         style.paint(ink(verdict), verdict.name()),
         style.paint(Ink::Bold, place),
-        style.paint(Ink::Dim, format!("({tags})")),
-    )
-}
-
-fn printed(label: &str, bytes: &[u8], out: &mut dyn Write, style: Style) -> io::Result<()> {
-    let text = SafeText::line_within(bytes.trim_ascii(), PRINTED);
-    if text.is_empty() {
-        return Ok(());
-    }
-    row(label, text.as_str(), Ink::Plain, out, style)
+        style.paint(Ink::Dim, format_args!("({tags})")),
+    ))
 }

@@ -1,52 +1,44 @@
 //! What is audited, and what was in force.
 
-use std::io::{self, Write};
+use std::io;
 
-use super::row;
+use super::page::Page;
 use crate::config::{BackendKind, Sandbox};
 use crate::report::SandboxReport;
-use crate::report::style::{Ink, Style};
+use crate::report::style::Ink;
 use crate::safe_text::SafeText;
 
-pub(super) fn write(report: &SandboxReport, out: &mut dyn Write, style: Style) -> io::Result<()> {
-    let sandbox = &report.sandbox;
-    let name = SafeText::line(&sandbox.name);
-    writeln!(out, "{}", style.paint(Ink::Bold, &name))?;
-    writeln!(
-        out,
-        "{}",
-        style.paint(Ink::Dim, style.rule(style.columns()))
-    )?;
+pub(super) fn write(page: &mut Page<'_>, report: &SandboxReport) -> io::Result<()> {
+    let (sandbox, style) = (&report.sandbox, page.style);
+    page.line(style.paint(Ink::Bold, SafeText::line(&sandbox.name)))?;
+    page.line(style.paint(Ink::Dim, style.rule(style.columns())))?;
 
-    row("audited", &what(sandbox), Ink::Plain, out, style)?;
+    page.row("audited", &what(sandbox), Ink::Plain)?;
     if let Some(digest) = &report.digest {
-        row("digest", digest, Ink::Plain, out, style)?;
+        page.row("digest", digest, Ink::Plain)?;
     }
     if !sandbox.without.is_empty() {
         let names: Vec<_> = sandbox.without.iter().map(|p| p.name()).collect();
-        row("without", &names.join(", "), Ink::Yellow, out, style)?;
+        page.row("without", &names.join(", "), Ink::Yellow)?;
     }
     if !report.in_force.is_empty() {
-        let pairs: Vec<_> = report
+        let pairs = report
             .in_force
             .iter()
-            .map(|(name, value)| format!("{name} {value}"))
-            .collect();
-        row("in force", &pairs.join(style.dot()), Ink::Plain, out, style)?;
-    }
-    for note in &report.notes {
-        row("note", note, Ink::Yellow, out, style)?;
-    }
-    if let Some(why) = &report.failed {
-        row(
-            "failed",
-            &format!("could not be audited: {why}"),
-            Ink::Red,
-            out,
-            style,
+            .map(|(name, value)| format!("{name} {value}"));
+        page.row(
+            "in force",
+            &pairs.collect::<Vec<_>>().join(style.dot()),
+            Ink::Plain,
         )?;
     }
-    writeln!(out)
+    for note in &report.notes {
+        page.row("note", note, Ink::Yellow)?;
+    }
+    if let Some(why) = &report.failed {
+        page.row("failed", &format!("could not be audited: {why}"), Ink::Red)?;
+    }
+    page.line("")
 }
 
 /// In words: the backend, what stands behind it, the level.
