@@ -125,3 +125,27 @@ fn what_is_missing_is_red() {
     assert_eq!(counts(&read(&xml)), [[1, 0, 1, 0]; 2]);
     assert!(xml.contains("interrupted after 3 of 36 trials"));
 }
+
+/// libxml2 is what most consumers read with. `JUNIT_XSD` names schema files to hold the document to.
+#[test]
+fn libxml2_takes_it() {
+    let xml = written(&sample::report());
+    let schemas = std::env::var("JUNIT_XSD").unwrap_or_default();
+    let schemas = schemas.split(':').filter(|path| !path.is_empty());
+    for schema in std::iter::once(None).chain(schemas.map(Some)) {
+        let mut command = std::process::Command::new("xmllint");
+        command.args(["--noout", "--nonet"]);
+        if let Some(schema) = schema {
+            command.args(["--schema", schema]);
+        }
+        let child = command.arg("-").stdin(std::process::Stdio::piped()).spawn();
+        let Ok(mut child) = child else {
+            eprintln!("xmllint is not here: not checked");
+            return;
+        };
+        let mut stdin = child.stdin.take().expect("a pipe");
+        stdin.write_all(xml.as_bytes()).expect("xmllint reads");
+        drop(stdin);
+        assert!(child.wait().expect("it ends").success(), "{schema:?}");
+    }
+}
