@@ -12,6 +12,7 @@ pub mod cli;
 pub mod config;
 pub mod diag;
 pub mod evidence;
+pub mod exit_code;
 pub mod gate;
 pub mod host;
 pub mod judge;

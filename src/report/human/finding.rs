@@ -1,0 +1,126 @@
+//! What went wrong, worst first: what happened, the evidence, why it matters, what to do.
+
+use std::cmp::Reverse;
+use std::io;
+
+use super::page::Page;
+use crate::case::Severity;
+use crate::report::line::why_it_does_not_gate;
+use crate::report::style::{Ink, ink};
+use crate::report::{Report, SandboxReport, Trial};
+use crate::safe_text::SafeText;
+use crate::verdict::Verdict;
+
+/// Pieces of evidence that are told; the others stand in the JSON report.
+const EVIDENCE: usize = 5;
+/// Characters of one piece of evidence, and of what was printed.
+const PIECE: usize = 300;
+
+/// A trial, or a sandbox that could not be audited.
+enum Finding<'a> {
+    Trial(&'a Trial),
+    NotAudited(&'a SandboxReport, &'a str),
+}
+
+impl Finding<'_> {
+    /// Smallest first: what gates, the worse verdict, the higher severity.
+    fn rank(&self) -> (bool, Reverse<Verdict>, Option<Reverse<Severity>>) {
+        match self {
+            Self::Trial(trial) => (
+                !trial.gates,
+                Reverse(trial.judgement.verdict),
+                Some(Reverse(trial.source.severity)),
+            ),
+            // Before the other errors: nothing at all is known of this sandbox.
+            Self::NotAudited(..) => (false, Reverse(Verdict::Error), None),
+        }
+    }
+}
+
+pub(super) fn write_all(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
+    let trials = report
+        .trials
+        .iter()
+        .filter(|trial| trial.judgement.verdict > Verdict::Skipped)
+        .map(Finding::Trial);
+    let sandboxes = report
+        .sandboxes
+        .iter()
+        .filter_map(|sandbox| Some(Finding::NotAudited(sandbox, sandbox.failed.as_deref()?)));
+    let mut findings: Vec<_> = trials.chain(sandboxes).collect();
+    findings.sort_by_key(Finding::rank);
+    for finding in findings {
+        match finding {
+            Finding::Trial(trial) => write_trial(page, trial)?,
+            Finding::NotAudited(sandbox, why) => {
+                let name = SafeText::line(&sandbox.sandbox.name);
+                head(page, Verdict::Error, name.as_str(), "could not be audited")?;
+                page.row("what", why, Ink::Plain)?;
+            }
+        }
+        page.line("")?;
+    }
+    Ok(())
+}
+
+fn write_trial(page: &mut Page<'_>, trial: &Trial) -> io::Result<()> {
+    let (case, judgement) = (&trial.source, &trial.judgement);
+    let sandbox = SafeText::line(&trial.sandbox);
+    let place = format!(
+        "{sandbox}{}{}",
+        page.style.dot(),
+        SafeText::line(&trial.case)
+    );
+    let mut tags = format!("{:?}, {}", case.severity, judgement.reason).to_lowercase();
+    if let Some(why) = why_it_does_not_gate(trial) {
+        tags.push_str(&format!(", does not gate: {why}"));
+    }
+    head(page, judgement.verdict, &place, &tags)?;
+    page.row("tried", &case.title, Ink::Plain)?;
+    page.row("what", &judgement.sentence, Ink::Plain)?;
+    for (n, evidence) in judgement.evidence.iter().take(EVIDENCE).enumerate() {
+        let label = if n == 0 { "evidence" } else { "" };
+        let evidence = SafeText::line_within(evidence, PIECE);
+        page.row(label, evidence.as_str(), Ink::Plain)?;
+    }
+    if judgement.evidence.len() > EVIDENCE {
+        let more = judgement.evidence.len() - EVIDENCE;
+        page.row("", &format!("and {more} more in the JSON report"), Ink::Dim)?;
+    }
+    match judgement.verdict {
+        Verdict::Escaped => advice(page, trial),
+        Verdict::Broken => printed(page, trial).and_then(|()| advice(page, trial)),
+        _ => printed(page, trial),
+    }
+}
+
+fn advice(page: &mut Page<'_>, trial: &Trial) -> io::Result<()> {
+    page.row("why", &trial.source.why, Ink::Plain)?;
+    page.row("fix", &trial.source.fix, Ink::Plain)
+}
+
+/// Where something went wrong, the reason is often to be found in what the launcher printed.
+fn printed(page: &mut Page<'_>, trial: &Trial) -> io::Result<()> {
+    let inside = &trial.observed.inside;
+    for (label, bytes) in [
+        ("stderr", &inside.error_head),
+        ("stdout", &inside.output_head),
+    ] {
+        let text = SafeText::line_within(bytes.trim_ascii(), PIECE);
+        if !text.is_empty() {
+            page.row(label, text.as_str(), Ink::Plain)?;
+        }
+    }
+    Ok(())
+}
+
+fn head(page: &mut Page<'_>, verdict: Verdict, place: &str, tags: &str) -> io::Result<()> {
+    let style = page.style;
+    page.line(format_args!(
+        "{} {}  {} {}",
+        style.paint(ink(verdict), style.mark(verdict)),
+        style.paint(ink(verdict), verdict.name()),
+        style.paint(Ink::Bold, place),
+        style.paint(Ink::Dim, format_args!("({tags})")),
+    ))
+}

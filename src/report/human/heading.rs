@@ -1,0 +1,58 @@
+//! What is audited, and what was in force.
+
+use std::io;
+
+use super::page::Page;
+use crate::config::{BackendKind, Sandbox};
+use crate::report::SandboxReport;
+use crate::report::style::Ink;
+use crate::safe_text::SafeText;
+
+pub(super) fn write(page: &mut Page<'_>, report: &SandboxReport) -> io::Result<()> {
+    let (sandbox, style) = (&report.sandbox, page.style);
+    page.line(style.paint(Ink::Bold, SafeText::line(&sandbox.name)))?;
+    page.line(style.paint(Ink::Dim, style.rule(style.columns())))?;
+
+    page.row("audited", &what(sandbox), Ink::Plain)?;
+    if let Some(digest) = &report.digest {
+        page.row("digest", digest, Ink::Plain)?;
+    }
+    if !sandbox.without.is_empty() {
+        let names: Vec<_> = sandbox.without.iter().map(|p| p.name()).collect();
+        page.row("without", &names.join(", "), Ink::Yellow)?;
+    }
+    if !report.in_force.is_empty() {
+        let pairs = report
+            .in_force
+            .iter()
+            .map(|(name, value)| format!("{name} {value}"));
+        page.row(
+            "in force",
+            &pairs.collect::<Vec<_>>().join(style.dot()),
+            Ink::Plain,
+        )?;
+    }
+    for note in &report.notes {
+        page.row("note", note, Ink::Yellow)?;
+    }
+    if let Some(why) = &report.failed {
+        page.row("failed", &format!("could not be audited: {why}"), Ink::Red)?;
+    }
+    page.line("")
+}
+
+/// In words: the backend, what stands behind it, the level.
+fn what(sandbox: &Sandbox) -> String {
+    let level = format!("{:?}", sandbox.policy.level).to_lowercase();
+    let place = match sandbox.backend {
+        BackendKind::Oci => match &sandbox.settings.rootfs {
+            Some(folder) => format!("the embedded OCI sandbox on {}", folder.display()),
+            None => "the embedded OCI sandbox, with nothing in it but the probe".into(),
+        },
+        BackendKind::Command => format!("the launcher `{}`", sandbox.command.join(" ")),
+        BackendKind::Unsandboxed => {
+            "no sandbox at all: the control that must come out ESCAPED".into()
+        }
+    };
+    format!("{place}; level {level}")
+}

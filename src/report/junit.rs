@@ -1,0 +1,164 @@
+//! The report as JUnit: a display for those who read it; the exit code is the gate.
+//!
+//! One `<testsuite>` a sandbox, one `<testcase>` a trial, each with at most one result element, because readers take
+//! the mildest of several. What is no trial and must not be overlooked is an erring testcase too: a sandbox that could
+//! not be audited, an audit that did not come to its end, one in which nothing ran.
+
+mod polish;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use junit_report::{Duration, TestCase, TestCaseBuilder, TestSuite};
+
+use super::line::why_it_does_not_gate;
+use super::{Report, SandboxReport, Trial};
+use crate::exit_code;
+use crate::safe_text::{Cap, SafeText};
+use crate::verdict::Verdict;
+
+/// Characters of a message: it is shown in lists.
+const MESSAGE: usize = 1000;
+
+/// Writes the report.
+pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let mut document = junit_report::Report::new();
+    for sandbox in &report.sandboxes {
+        document.add_testsuite(suite(report, sandbox));
+    }
+    let of_the_audit = of_the_audit(report);
+    if !of_the_audit.is_empty() {
+        document.add_testsuite(new_suite("escape-audit", of_the_audit));
+    }
+    let mut raw = Vec::new();
+    document.write_xml(&mut raw).map_err(io::Error::other)?;
+    polish::write(&raw, &document, &report.started, out)
+}
+
+fn suite(report: &Report, sandbox: &SandboxReport) -> TestSuite {
+    let name = &sandbox.sandbox.name;
+    let mut cases: Vec<TestCase> = report
+        .trials
+        .iter()
+        .filter(|trial| trial.sandbox == *name)
+        .map(testcase)
+        .collect();
+    if let Some(why) = &sandbox.failed {
+        cases.push(erring(name, "sandbox", "not-audited", why));
+    }
+    make_names_unique(&mut cases);
+    new_suite(name, cases)
+}
+
+fn new_suite(name: &str, cases: Vec<TestCase>) -> TestSuite {
+    let mut suite = TestSuite::new(SafeText::line(name).as_str());
+    // The crate's own default repeats the name, and Jenkins then shows it twice.
+    suite.package = "escape-audit".into();
+    suite.add_testcases(cases);
+    suite
+}
+
+/// What is to be said of the audit as a whole.
+fn of_the_audit(report: &Report) -> Vec<TestCase> {
+    let mut cases = Vec::new();
+    if let Some(why) = &report.incomplete {
+        cases.push(erring("escape-audit", "complete", "incomplete", why));
+    }
+    if report.exit_code == exit_code::NOTHING_RAN {
+        let why = exit_code::sentence(exit_code::NOTHING_RAN);
+        cases.push(erring("escape-audit", "ran", "nothing-ran", why));
+    }
+    cases
+}
+
+fn erring(classname: &str, name: &str, reason: &str, why: &str) -> TestCase {
+    let message = SafeText::line_within(why, MESSAGE);
+    let mut case = TestCase::error(name, Duration::ZERO, reason, message.as_str());
+    case.set_classname(SafeText::line(classname).as_str());
+    case
+}
+
+fn testcase(trial: &Trial) -> TestCase {
+    let judgement = &trial.judgement;
+    let name = SafeText::line(&trial.case);
+    let time =
+        Duration::milliseconds(i64::try_from(trial.duration.as_millis()).unwrap_or(i64::MAX));
+    let message = SafeText::line_within(&judgement.sentence, MESSAGE);
+    let (name, reason, message) = (name.as_str(), judgement.reason, message.as_str());
+
+    let mut builder = match judgement.verdict {
+        Verdict::Allowed | Verdict::Blocked => TestCaseBuilder::success(name, time),
+        Verdict::Skipped => {
+            TestCaseBuilder::skipped_with_cause(name, reason, &format!("{reason}: {message}"))
+        }
+        // What does not gate must not turn a build red.
+        verdict if !trial.gates => {
+            let why = why_it_does_not_gate(trial).unwrap_or_default();
+            let message = format!(
+                "does not gate ({why}): {} {reason}: {message}",
+                verdict.name()
+            );
+            TestCaseBuilder::skipped_with_cause(name, reason, &message)
+        }
+        Verdict::Escaped | Verdict::Broken => TestCaseBuilder::failure(
+            name,
+            time,
+            reason,
+            &format!("{}: {message}", judgement.verdict.name()),
+        ),
+        Verdict::Inconclusive | Verdict::Error => TestCaseBuilder::error(
+            name,
+            time,
+            reason,
+            &format!("{}: {message}", judgement.verdict.name()),
+        ),
+    };
+    builder
+        .set_classname(
+            SafeText::line(format!("{}.{}", trial.sandbox, trial.source.category())).as_str(),
+        )
+        .set_trace(&details(trial));
+    let inside = &trial.observed.inside;
+    if !inside.output_head.is_empty() {
+        builder.set_system_out(&SafeText::capped(&inside.output_head, Cap::STREAM).cdata());
+    }
+    if !inside.error_head.is_empty() {
+        builder.set_system_err(&SafeText::capped(&inside.error_head, Cap::STREAM).cdata());
+    }
+    builder.build()
+}
+
+/// The text below a message: everything that a person needs to act.
+fn details(trial: &Trial) -> String {
+    let (case, judgement) = (&trial.source, &trial.judgement);
+    let mut text = format!("{}\n\n{}\n", case.title, judgement.sentence);
+    if !judgement.evidence.is_empty() {
+        text.push_str("\nEvidence:\n");
+    }
+    for evidence in &judgement.evidence {
+        text.push_str(&format!("- {evidence}\n"));
+    }
+    text.push_str(&format!(
+        "\nWhy it matters: {}\nFix: {}\n",
+        case.why.trim(),
+        case.fix.trim()
+    ));
+    SafeText::capped(text, Cap::STREAM).cdata()
+}
+
+/// Readers take the second of two testcases with one name for a retry, and forget the first.
+fn make_names_unique(cases: &mut [TestCase]) {
+    let mut seen = HashMap::new();
+    for case in cases {
+        let times = seen
+            .entry((case.classname.clone(), case.name.clone()))
+            .or_insert(0);
+        *times += 1;
+        if *times > 1 {
+            case.name.push_str(&format!(" #{times}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

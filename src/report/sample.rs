@@ -1,0 +1,164 @@
+//! A report that holds every verdict, for tests.
+
+use std::time::Duration;
+
+use crate::case::{Attempt, Case, Danger, Expect, Level, Severity, Status, Weakened};
+use crate::config::{BackendKind, Policy, RangeMode, Sandbox, Settings};
+use crate::evidence::Evidence;
+use crate::protection::Protection;
+use crate::verdict::{Judgement, Verdict};
+
+use super::{Report, SandboxReport, Summary, Tool, Trial};
+
+/// What a payload prints to get out of a report.
+pub(crate) fn hostile() -> Vec<u8> {
+    let mut bytes =
+        b"]]></system-out></testcase><testcase name=\"ok\"/>\n::error::x\n  ::stop-commands::y\n\
+          ##[error]x ##vso[task.complete result=Succeeded] ##teamcity[x]\n[[ATTACHMENT|/etc/passwd]]\n\
+          \x1b[2J\x1b[31mred\x1b[0m <script>alert(1)</script> | a | b |\n\xef\xbf\xbe \xe2\x80\xae\n"
+            .to_vec();
+    bytes.extend(0x00..=0xffu8);
+    bytes
+}
+
+/// Nothing was audited.
+pub(crate) fn empty() -> Report {
+    Report {
+        schema: 1,
+        tool: Tool {
+            name: "escape-audit",
+            version: "0.0.0",
+            library: "5".repeat(64),
+        },
+        started: "2026-11-29T13:40:12Z".into(),
+        elapsed: Duration::from_millis(4210),
+        incomplete: None,
+        sandboxes: Vec::new(),
+        trials: Vec::new(),
+        summary: Summary::default(),
+        exit_code: 4,
+    }
+}
+
+/// A sandbox as it is configured by default.
+pub(crate) fn sandbox(name: &str) -> SandboxReport {
+    SandboxReport {
+        sandbox: Sandbox {
+            name: name.into(),
+            backend: BackendKind::Oci,
+            settings: Settings::default(),
+            policy: Policy::default(),
+            without: [].into(),
+            command: Vec::new(),
+            range: RangeMode::Own,
+        },
+        digest: Some("sha256:".to_owned() + &"a".repeat(64)),
+        in_force: vec![
+            ("memory".into(), "128 MiB".into()),
+            ("pids".into(), "64".into()),
+            ("cpus".into(), "0.5".into()),
+        ],
+        notes: Vec::new(),
+        failed: None,
+    }
+}
+
+/// A case in a sandbox that came to `verdict`.
+pub(crate) fn trial(sandbox: &str, id: &str, verdict: Verdict) -> Trial {
+    let (reason, sentence) = match verdict {
+        Verdict::Allowed => ("worked", "It worked."),
+        Verdict::Blocked => ("no-route", "There is no way out but loopback."),
+        Verdict::Skipped => ("not-applicable", "This machine has no swap."),
+        Verdict::Inconclusive => ("target-not-alive", "The canary did not answer the host."),
+        Verdict::Error => (
+            "limit-not-applied",
+            "The ceiling on processes is not in force.",
+        ),
+        Verdict::Broken => ("refused", "Scratch cannot be written."),
+        Verdict::Escaped => (
+            "canary",
+            "The canary at 10.0.0.1:80 saw this trial's token.",
+        ),
+    };
+    Trial {
+        case: id.into(),
+        sandbox: sandbox.into(),
+        judgement: Judgement {
+            verdict,
+            reason,
+            sentence: sentence.into(),
+            evidence: vec!["tcp 10.0.0.1:80 saw the token after 3 ms".into()],
+            inside_only: false,
+        },
+        gates: true,
+        duration: Duration::from_micros(12_345),
+        observed: Evidence::default(),
+        source: case(id),
+    }
+}
+
+fn case(id: &str) -> Case {
+    Case {
+        id: id.into(),
+        title: "Open a TCP connection to a host outside the sandbox".into(),
+        severity: Severity::Critical,
+        level: Level::Standard,
+        status: Status::Stable,
+        expect: Expect::Blocked,
+        techniques: vec!["T1048".into()],
+        references: vec!["https://attack.mitre.org/techniques/T1048/".into()],
+        tags: vec!["network".into()],
+        why: "A script that can reach the network can post any secret that it can read.".into(),
+        fix: "Run without a network: `network_mode: none`.".into(),
+        attempt: Attempt::Dns,
+        escaped: Vec::new(),
+        weakened: Weakened {
+            remove: vec![Protection::Network],
+            by_backend: Vec::new(),
+        },
+        needs: Vec::new(),
+        danger: Danger::Looks,
+        source: format!("escapes/{id}.toml").into(),
+        digest: "d".repeat(64),
+    }
+}
+
+/// Every verdict, one sandbox that could not be audited, one that is not engaged, one case that does not gate,
+/// and hostile text wherever text of a stranger can stand.
+pub(crate) fn report() -> Report {
+    let mut report = empty();
+    let mut weak = sandbox("runner");
+    weak.sandbox.backend = BackendKind::Command;
+    weak.sandbox.command = vec!["nice".into(), "-n".into(), "5".into()];
+    weak.digest = None;
+    weak.notes = vec!["sandbox not engaged: the launcher adds no isolation".into()];
+    let mut lost = sandbox("lost");
+    lost.failed = Some("The launcher `bwrap` is not there.".into());
+    report.sandboxes = vec![sandbox("oci"), weak, lost];
+
+    for verdict in Verdict::ALL {
+        let id = format!("network/{}", verdict.name().to_lowercase());
+        report.trials.push(trial("oci", &id, verdict));
+    }
+    report
+        .trials
+        .push(trial("runner", "network/tcp", Verdict::Blocked));
+    report.trials[7].judgement.inside_only = true;
+    let mut experimental = trial("runner", "kernel/new", Verdict::Escaped);
+    experimental.gates = false;
+    experimental.source.status = Status::Experimental;
+    report.trials.push(experimental);
+    let mut nasty = trial("runner", "processes/nasty", Verdict::Escaped);
+    let text = String::from_utf8_lossy(&hostile()).into_owned();
+    nasty.judgement.sentence.clone_from(&text);
+    nasty.judgement.evidence = vec![text.clone(); 9];
+    nasty.source.title = text;
+    nasty.observed.inside.output_head = hostile();
+    nasty.observed.inside.output_bytes = 5_000_000;
+    nasty.observed.inside.error_head = hostile();
+    report.trials.push(nasty);
+
+    report.summary = Summary::of(&report.trials);
+    report.exit_code = 1;
+    report
+}
