@@ -89,8 +89,10 @@ pub struct Inside {
     /// Bytes on standard output and error together, whether kept or not.
     pub output_bytes: u64,
     /// The beginning of what was printed that was no record (capped).
+    #[serde(serialize_with = "lossy")]
     pub output_head: Vec<u8>,
     /// The beginning of standard error (capped): where a launcher complains.
+    #[serde(serialize_with = "lossy")]
     pub error_head: Vec<u8>,
 }
 

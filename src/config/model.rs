@@ -94,7 +94,8 @@ pub struct Settings {
     pub ipc_host: bool,
     /// Hide the kernel's sensitive files.
     pub masked_paths: bool,
-    /// `NAME=VALUE` pairs.
+    /// `NAME=VALUE` pairs. A report holds the names alone: a value may be a secret.
+    #[serde(serialize_with = "names")]
     pub environment: Vec<(String, String)>,
     /// The harness's whole environment is passed on.
     pub inherit_environment: bool,
@@ -168,6 +169,10 @@ fn seconds<S: serde::Serializer>(value: &Option<Duration>, out: S) -> Result<S::
         Some(value) => out.serialize_some(&value.as_secs_f64()),
         None => out.serialize_none(),
     }
+}
+
+fn names<S: serde::Serializer>(pairs: &[(String, String)], out: S) -> Result<S::Ok, S::Error> {
+    out.collect_seq(pairs.iter().map(|(name, _)| name))
 }
 
 const MIB: u64 = 1024 * 1024;

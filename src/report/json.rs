@@ -20,6 +20,9 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
+#[cfg(test)]
+mod schema_test;
+
 /// The usual layout, and no character in a string that acts.
 struct Visible<'a>(PrettyFormatter<'a>);
 

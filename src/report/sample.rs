@@ -2,9 +2,17 @@
 
 use std::time::Duration;
 
-use crate::case::{Attempt, Case, Danger, Expect, Level, Severity, Status, Weakened};
+use escape_audit_probe::wire::Outcome;
+
+use crate::case::{
+    Attempt, CanaryKind, Case, Ceiling, Danger, Expect, Level, Position, Proof, Severity, Status,
+    Weakened,
+};
 use crate::config::{BackendKind, Policy, RangeMode, Sandbox, Settings};
-use crate::evidence::Evidence;
+use crate::evidence::{
+    Able, Cause, Count, End, Evidence, Fact, Fault, SecretFound, Start, Step, Target, Touch,
+    Witness,
+};
 use crate::protection::Protection;
 use crate::verdict::{Judgement, Verdict};
 
@@ -111,7 +119,7 @@ fn case(id: &str) -> Case {
         why: "A script that can reach the network can post any secret that it can read.".into(),
         fix: "Run without a network: `network_mode: none`.".into(),
         attempt: Attempt::Dns,
-        escaped: Vec::new(),
+        escaped: vec![Proof::Canary(CanaryKind::Tcp), Proof::Survivor],
         weakened: Weakened {
             remove: vec![Protection::Network],
             by_backend: Vec::new(),
@@ -121,6 +129,77 @@ fn case(id: &str) -> Case {
         source: format!("escapes/{id}.toml").into(),
         digest: "d".repeat(64),
     }
+}
+
+/// Something of everything that can be observed.
+fn evidence() -> Evidence {
+    let mut evidence = Evidence {
+        start: Start::Seen {
+            uid: 65534,
+            boot: "b".repeat(36),
+        },
+        contradictions: vec!["a second `begin`".into()],
+        witness: Some(Witness {
+            pid: 4711,
+            no_route: Some(false),
+            ..Witness::default()
+        }),
+        targets: vec![Target {
+            canary: CanaryKind::Tcp,
+            position: Position::Gateway,
+            address: "10.0.0.1:80".into(),
+            alive: true,
+        }],
+        touches: vec![Touch {
+            canary: CanaryKind::Tcp,
+            address: "10.0.0.1:80".into(),
+            at_ms: 3,
+            late: false,
+            saw: hostile(),
+        }],
+        secrets: vec![SecretFound {
+            name: "DEPLOY_TOKEN".into(),
+            found_in: "environment".into(),
+            real: false,
+        }],
+        host_files: vec!["/var/tmp/canary".into()],
+        counts: vec![Count {
+            what: Ceiling::Pids,
+            value: 100.0,
+            ceiling: 64.0,
+            passed_above: 66.0,
+            held: false,
+            by_host: true,
+            source: "pids.peak".into(),
+        }],
+        survivors: vec!["pid 4712".into()],
+        end: End::BySandbox {
+            cause: Cause::Timeout,
+            after_ms: 3000,
+        },
+        able: Able::Proven {
+            by: "unsandboxed".into(),
+        },
+        faults: vec![Fault {
+            code: "limit-not-applied",
+            text: "pids.max is `max`".into(),
+        }],
+        watched: Duration::from_millis(1500),
+        elapsed: Duration::from_millis(4500),
+        ..Evidence::default()
+    };
+    evidence.inside.steps = vec![Step {
+        what: "connect".into(),
+        target: "10.0.0.1:80".into(),
+        outcome: Outcome::Ok,
+    }];
+    evidence.inside.facts = vec![Fact {
+        key: "peer".into(),
+        name: "tcp".into(),
+        value: hostile(),
+    }];
+    evidence.inside.done = Some(Outcome::Ok);
+    evidence
 }
 
 /// Every verdict, one sandbox that could not be audited, one that is not engaged, one case that does not gate,
@@ -140,6 +219,7 @@ pub(crate) fn report() -> Report {
         let id = format!("network/{}", verdict.name().to_lowercase());
         report.trials.push(trial("oci", &id, verdict));
     }
+    report.trials[6].observed = evidence();
     report
         .trials
         .push(trial("runner", "network/tcp", Verdict::Blocked));
