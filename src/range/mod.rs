@@ -18,10 +18,14 @@
 mod canary;
 mod dns;
 mod http;
+mod journal;
 mod netlink;
 pub mod netns;
 mod places;
+pub mod plant;
 mod registry;
+mod secrets;
+pub mod sentinel;
 mod token;
 
 use std::path::PathBuf;

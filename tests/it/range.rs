@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use escape_audit::case::{Attempt, CanaryKind, Position, Transport, UnixTarget};
+use escape_audit::range::sentinel::Sentinel;
 use escape_audit::range::{Mode, Options, Range, TargetSpec};
 use tokio::process::Command;
 
@@ -252,4 +253,90 @@ async fn a_program_that_is_no_helper_is_an_error_that_names_the_step() {
     };
     let error = Range::open(&options).unwrap_err().to_string();
     assert!(error.contains("hear from the range's helper"), "{error}");
+}
+
+/// Sends SIGURG with a value, as the probe does.
+fn signal(pid: i32, value: i32) -> std::io::Result<()> {
+    let value = nix::libc::sigval {
+        sival_ptr: value as usize as *mut nix::libc::c_void,
+    };
+    // SAFETY: the value is a number to both sides; nobody follows it.
+    let sent = unsafe { nix::libc::sigqueue(pid, nix::libc::SIGURG, value) };
+    if sent == 0 {
+        return Ok(());
+    }
+    Err(std::io::Error::last_os_error())
+}
+
+fn eventually(mut holds: impl FnMut() -> bool) -> bool {
+    (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        holds()
+    })
+}
+
+#[test]
+fn a_sentinel_is_known_by_a_name_that_no_argument_holds_and_tells_who_signalled_it() {
+    let mut sentinel = Sentinel::start(&program(), None).unwrap();
+    let proc = |file: &str| {
+        let path = format!("/proc/{}/{file}", sentinel.pid());
+        String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned()
+    };
+    assert_eq!(proc("comm").trim_end(), sentinel.name());
+    assert!(!proc("cmdline").contains(sentinel.name()));
+    assert_eq!(proc("environ"), "");
+
+    assert!(!sentinel.signalled_with(77));
+    signal(sentinel.pid(), 78).unwrap();
+    assert!(eventually(|| sentinel.signalled_with(78)));
+    assert!(!sentinel.signalled_with(77));
+    assert!(sentinel.alive());
+    signal(sentinel.pid(), 77).unwrap();
+    assert!(eventually(|| sentinel.signalled_with(77)));
+
+    let pid = nix::unistd::Pid::from_raw(sentinel.pid());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    assert!(eventually(|| !sentinel.alive()));
+}
+
+#[test]
+fn a_sentinel_can_be_another_user() {
+    if !nix::unistd::geteuid().is_root() {
+        return; // only root can start one
+    }
+    let sentinel = Sentinel::start(&program(), Some(65534));
+    // The program may lie where only root gets to: that is an error, and no hang.
+    let Ok(sentinel) = sentinel else { return };
+    let status = std::fs::read_to_string(format!("/proc/{}/status", sentinel.pid())).unwrap();
+    let uid = status
+        .lines()
+        .find(|line| line.starts_with("Uid:"))
+        .unwrap();
+    assert!(
+        uid.split_whitespace().skip(1).all(|id| id == "65534"),
+        "{uid}"
+    );
+}
+
+#[test]
+fn a_sentinel_and_a_helper_end_with_the_harness() {
+    // Stands for a harness that is killed: nobody is left to end them, and their pipes close.
+    let mut sentinel = Command::new(program());
+    sentinel.arg("__sentinel");
+    let mut helper = Command::new(program());
+    helper.args(["__range", "loopback"]);
+    for command in [sentinel, helper] {
+        let status = command
+            .into_std()
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .and_then(|mut child| {
+                assert!(eventually(|| child
+                    .try_wait()
+                    .is_ok_and(|end| end.is_some())));
+                child.wait()
+            });
+        assert!(status.is_ok());
+    }
 }
