@@ -13,7 +13,10 @@ fn main() -> ExitCode {
                 None => 2,
             }
         }
-        Some("__range") => escape_audit::range::netns::helper_main(),
+        Some(escape_audit::range::netns::HELPER) => escape_audit::range::netns::helper_main(),
+        Some(escape_audit::range::sentinel::HELPER) => {
+            escape_audit::range::sentinel::sentinel_main()
+        }
         _ => escape_audit::cli::main(),
     };
     ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX))
