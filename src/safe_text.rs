@@ -39,7 +39,10 @@ impl SafeText {
 
     /// On one line of at most `most` characters; three dots say that there was more.
     pub fn line_within(bytes: impl AsRef<[u8]>, most: usize) -> Self {
-        let whole = Self::line(bytes);
+        let bytes = bytes.as_ref();
+        // No character has more than four bytes: what follows cannot be shown, so it need not be looked at.
+        let enough = bytes.len().min(most.saturating_mul(4).saturating_add(4));
+        let whole = Self::line(&bytes[..boundary(bytes, enough)]);
         if whole.0.chars().count() <= most {
             return whole;
         }
@@ -315,6 +318,10 @@ mod tests {
         );
         assert_eq!(SafeText::line_within("abcdefgh", 6).as_str(), "abc...");
         assert_eq!(SafeText::line_within("abcdef", 6).as_str(), "abcdef");
+        assert_eq!(
+            SafeText::line_within("\u{1f600}".repeat(9), 8).as_str(),
+            "\u{1f600}".repeat(5) + "..."
+        );
     }
 
     #[test]

@@ -90,6 +90,10 @@ fn summary(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
             style.paint(ink(verdict), format_args!("{count} {name}"))
         })
         .collect();
+    let silent = report.trials.iter().filter(|t| !t.gates).count();
+    if silent > 0 {
+        counts.push(format!("{silent} of them not gating"));
+    }
     let lost = report
         .sandboxes
         .iter()
@@ -151,10 +155,11 @@ mod tests {
         assert!(at("INCONCLUSIVE  oci") < at("ESCAPED  runner, kernel/new"));
         at("sandbox not engaged: the launcher adds no isolation");
         at("A script that can reach the network");
+        at("network (a network namespace with nothing but loopback)");
         at("Run without a network");
         at("no-route inside-only");
         at("SKIPPED 1 not-applicable: This machine has no swap. (network/skipped)");
-        at("1 sandbox not audited");
+        at("1 of them not gating, 1 sandbox not audited (10 trials");
         at("exit 1: something escaped");
     }
 

@@ -40,10 +40,11 @@ enum Place {
 }
 
 impl Live {
-    /// On standard error: a bar if the caller says that it is a terminal, plain lines otherwise.
+    /// On standard error: a bar if the caller says that it is a terminal and it can show one, plain lines otherwise.
     pub fn new(terminal: bool, style: Style) -> Self {
-        if terminal {
-            Self::bar(ProgressDrawTarget::stderr(), style)
+        let target = ProgressDrawTarget::stderr();
+        if terminal && !target.is_hidden() {
+            Self::bar(target, style)
         } else {
             Self::lines(Box::new(std::io::stderr()), style)
         }
@@ -131,6 +132,7 @@ impl Live {
         match &mut self.place {
             Place::Bar(bar) => bar.println(line),
             Place::Lines(out) => {
+                let line = SafeText::line(line);
                 let _ = writeln!(out, "{line}").and_then(|()| out.flush());
             }
         }

@@ -5,6 +5,7 @@ use std::io;
 
 use super::page::Page;
 use crate::case::Severity;
+use crate::protection::{PROTECTIONS, Protection};
 use crate::report::line::why_it_does_not_gate;
 use crate::report::style::{Ink, ink};
 use crate::report::{Report, SandboxReport, Trial};
@@ -51,7 +52,7 @@ pub(super) fn write_all(page: &mut Page<'_>, report: &Report) -> io::Result<()> 
     findings.sort_by_key(Finding::rank);
     for finding in findings {
         match finding {
-            Finding::Trial(trial) => write_trial(page, trial)?,
+            Finding::Trial(trial) => write_trial(page, trial, report)?,
             Finding::NotAudited(sandbox, why) => {
                 let name = SafeText::line(&sandbox.sandbox.name);
                 head(page, Verdict::Error, name.as_str(), "could not be audited")?;
@@ -63,7 +64,7 @@ pub(super) fn write_all(page: &mut Page<'_>, report: &Report) -> io::Result<()> 
     Ok(())
 }
 
-fn write_trial(page: &mut Page<'_>, trial: &Trial) -> io::Result<()> {
+fn write_trial(page: &mut Page<'_>, trial: &Trial, report: &Report) -> io::Result<()> {
     let (case, judgement) = (&trial.source, &trial.judgement);
     let sandbox = SafeText::line(&trial.sandbox);
     let place = format!(
@@ -88,15 +89,35 @@ fn write_trial(page: &mut Page<'_>, trial: &Trial) -> io::Result<()> {
         page.row("", &format!("and {more} more in the JSON report"), Ink::Dim)?;
     }
     match judgement.verdict {
-        Verdict::Escaped => advice(page, trial),
-        Verdict::Broken => printed(page, trial).and_then(|()| advice(page, trial)),
+        Verdict::Escaped => advice(page, trial, report),
+        Verdict::Broken => printed(page, trial).and_then(|()| advice(page, trial, report)),
         _ => printed(page, trial),
     }
 }
 
-fn advice(page: &mut Page<'_>, trial: &Trial) -> io::Result<()> {
+fn advice(page: &mut Page<'_>, trial: &Trial, report: &Report) -> io::Result<()> {
     page.row("why", &trial.source.why, Ink::Plain)?;
+    let sandbox = report
+        .sandboxes
+        .iter()
+        .find(|s| s.sandbox.name == trial.sandbox);
+    let backend = sandbox.map_or("", |s| s.sandbox.backend.name());
+    let holding = trial.source.weakened.for_backend(backend);
+    if trial.judgement.verdict == Verdict::Escaped && !holding.is_empty() {
+        page.row("held by", &protections(holding), Ink::Plain)?;
+    }
     page.row("fix", &trial.source.fix, Ink::Plain)
+}
+
+/// The protections that stop it: `network (a network namespace with nothing but loopback)`.
+fn protections(set: &[Protection]) -> String {
+    let meant = PROTECTIONS
+        .iter()
+        .filter(|(protection, ..)| set.contains(protection));
+    let told: Vec<_> = meant
+        .map(|(_, name, meaning)| format!("{name} ({meaning})"))
+        .collect();
+    told.join(", ")
 }
 
 /// Where something went wrong, the reason is often to be found in what the launcher printed.
