@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// What the name of everything begins with that is planted outside the run's own folder. Nothing else is removed
@@ -12,6 +12,18 @@ pub(super) const MARK: &str = "escape-audit-canary-";
 /// The journal's name in the run's folder.
 pub const FILE: &str = "planted";
 
+/// A name that nothing else has.
+pub(super) fn unique() -> String {
+    format!("{MARK}{}", hex(8))
+}
+
+/// So many random bytes in hexadecimal.
+pub(super) fn hex(bytes: usize) -> String {
+    (0..bytes)
+        .map(|_| format!("{:02x}", rand::random::<u8>()))
+        .collect()
+}
+
 /// An open journal: one path a line, as a JSON string.
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -20,12 +32,12 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Begins a journal in the run's folder.
-    pub(super) fn begin(run_dir: &Path) -> io::Result<Self> {
+    /// Begins the journal in the run's folder, or goes on with it.
+    pub(super) fn open(run_dir: &Path) -> io::Result<Self> {
         let path = run_dir.join(FILE);
         let file = OpenOptions::new()
             .append(true)
-            .create_new(true)
+            .create(true)
             .mode(0o600)
             .open(&path)?;
         Ok(Self { path, file })
@@ -64,10 +76,21 @@ impl Journal {
 /// Removes everything that the journal lists, newest first, and then the journal. What is gone already is no error;
 /// what cannot be removed is returned, and keeps the journal where it is.
 pub(super) fn remove_all(journal: &Path) -> Vec<PathBuf> {
+    let run_dir = journal.parent().unwrap_or(journal);
+    // Where runs lie, others may make folders too. Only what this user wrote, in a folder that nobody else can
+    // change, says what to remove: else root would follow a stranger's journal through a stranger's links.
+    let is_mine = |path: &Path| {
+        let mine = nix::unistd::geteuid().as_raw();
+        fs::symlink_metadata(path).is_ok_and(|found| {
+            found.uid() == mine && found.mode() & 0o022 == 0 && !found.is_symlink()
+        })
+    };
+    if !is_mine(run_dir) || !is_mine(journal) {
+        return Vec::new();
+    }
     let Ok(text) = fs::read_to_string(journal) else {
         return Vec::new();
     };
-    let run_dir = journal.parent().unwrap_or(journal);
     let mut left = Vec::new();
     // The last line may be cut short; what it names was not made then.
     let paths = text
@@ -109,7 +132,7 @@ mod tests {
     #[test]
     fn what_a_killed_run_left_is_removed_and_nothing_else() {
         let (run, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let mut journal = Journal::begin(run.path()).unwrap();
+        let mut journal = Journal::open(run.path()).unwrap();
         let inside = run.path().join("home");
         journal.make_folder(&inside, 0o755).unwrap();
         journal
@@ -138,9 +161,25 @@ mod tests {
     }
 
     #[test]
+    fn a_journal_that_others_could_have_written_is_not_followed() {
+        let run = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(run.path()).unwrap();
+        let file = run.path().join("file");
+        journal.make_file(&file, 0o644, b"x").unwrap();
+        let mode =
+            |mode| fs::set_permissions(run.path(), fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o777);
+        remove_all(&run.path().join(FILE));
+        assert!(file.exists());
+        mode(0o755);
+        remove_all(&run.path().join(FILE));
+        assert!(!file.exists());
+    }
+
+    #[test]
     fn what_was_not_there_before_is_never_written_over() {
         let run = tempfile::tempdir().unwrap();
-        let mut journal = Journal::begin(run.path()).unwrap();
+        let mut journal = Journal::open(run.path()).unwrap();
         let path = run.path().join("file");
         fs::write(&path, "mine").unwrap();
         assert!(journal.make_file(&path, 0o644, b"x").is_err());

@@ -4,6 +4,7 @@
 //! Range::open(&Options) -> Result<Range, RangeError>     inside a tokio runtime; falls back to loopback alone
 //!   .mode() -> &Mode                                     Own | LoopbackOnly { why }
 //!   .has_ipv6() -> bool
+//!   .socket_folders() -> &[PathBuf]                      what exposes host files has to expose these
 //!   .entry() -> Arc<Entry>                               Entry::enter() in Command::pre_exec
 //!   .targets(&Attempt) -> Vec<TargetSpec>                { canary, position, address }
 //!   .watch() -> Token, .forget(&Token)
@@ -47,7 +48,8 @@ pub use token::Token;
 pub struct Options {
     /// The program whose `__range` is executed: this one, but in tests.
     pub program: PathBuf,
-    /// An existing folder of ours with mode 0755, where the Unix socket's own folder is made.
+    /// The run's own folder, which other users may enter. One of the Unix sockets stands there, and the journal of
+    /// the others: [`plant::reap`] removes what a killed run left.
     pub folder: PathBuf,
     /// Try to make a network namespace of our own.
     pub own_namespace: bool,
@@ -100,7 +102,7 @@ pub struct Range {
     listeners: Vec<Listener>,
     registry: Arc<Registry>,
     helper: Helper,
-    socket_folder: tempfile::TempDir,
+    socket_folders: Vec<PathBuf>,
 }
 
 impl Range {
@@ -126,20 +128,20 @@ impl Range {
                 netns::open(&options.program, false)?,
             )
         };
-        let (socket_folder, file_socket) = netns::file_socket(&options.folder)?;
-        let registry = Arc::new(Registry::default());
-        let mut listeners = Vec::new();
-        for (spec, socket) in opened.sockets.into_iter().chain([file_socket]) {
-            listeners.push(Listener::start(spec, socket, &registry)?);
-        }
-        Ok(Self {
+        let (socket_folders, file_sockets) = netns::file_sockets(&options.folder)?;
+        let mut range = Self {
             mode,
             entry: Arc::new(opened.entry),
-            listeners,
-            registry,
+            listeners: Vec::new(),
+            registry: Arc::default(),
             helper: opened.helper,
-            socket_folder,
-        })
+            socket_folders,
+        };
+        for (spec, socket) in opened.sockets.into_iter().chain(file_sockets) {
+            let listener = Listener::start(spec, socket, &range.registry)?;
+            range.listeners.push(listener);
+        }
+        Ok(range)
     }
 
     /// Where the canaries stand.
@@ -157,9 +159,9 @@ impl Range {
         Arc::clone(&self.entry)
     }
 
-    /// The folder that holds the Unix socket: what exposes host files has to expose it too.
-    pub fn socket_folder(&self) -> &std::path::Path {
-        self.socket_folder.path()
+    /// The folders that hold the Unix sockets: what exposes host files has to expose them too.
+    pub fn socket_folders(&self) -> &[PathBuf] {
+        &self.socket_folders
     }
 
     /// The addresses that this attempt aims at. Empty where the attempt has no target, or where none of its positions
@@ -290,6 +292,14 @@ impl Range {
             .cloned()
             .into_iter()
             .collect()
+    }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        for folder in &self.socket_folders {
+            let _ = std::fs::remove_dir_all(folder);
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net as unix;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
+use super::journal::{self, Journal};
 use super::netlink::Netlink;
 use super::places::{self, Spot, Wire};
 use super::{Opened, TargetSpec, Token};
@@ -207,29 +208,43 @@ pub(super) fn open(program: &Path, own: bool) -> Result<Handover, RangeError> {
     Ok(opened)
 }
 
-/// A Unix socket in a folder of its own below `parent`, which everybody may open.
-pub(super) fn file_socket(parent: &Path) -> Result<(tempfile::TempDir, Opened), RangeError> {
-    let make = || -> io::Result<(tempfile::TempDir, Opened)> {
-        let everybody = |mode| fs::Permissions::from_mode(mode);
-        let folder = tempfile::Builder::new()
-            .prefix("socket-")
-            .permissions(everybody(0o755))
-            .tempdir_in(parent)?;
-        let path = folder.path().join("canary.sock");
-        let listener = unix::UnixListener::bind(&path)?;
-        fs::set_permissions(folder.path(), everybody(0o755))?;
-        fs::set_permissions(&path, everybody(0o666))?;
-        let spec = TargetSpec {
-            canary: CanaryKind::Unix,
-            position: Position::Host,
-            address: format!("path:{}", path.display()),
-        };
-        Ok((folder, (spec, Socket::Unix(listener))))
+/// Unix sockets in folders of their own that everybody may open: in the run's folder, and outside the places that
+/// launchers like to cover. Where none can be made this is an error.
+pub(super) fn file_sockets(run_dir: &Path) -> Result<(Vec<PathBuf>, Vec<Opened>), RangeError> {
+    let step = |error: io::Error| RangeError::new("open a Unix socket", error);
+    let mut journal = Journal::open(run_dir).map_err(step)?;
+    let (mut folders, mut opened) = (Vec::new(), Vec::new());
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for folder in [
+        run_dir.join("socket"), // short: a socket's path has room for 107 bytes
+        Path::new("/var/tmp").join(journal::unique()),
+        Path::new("/dev/shm").join(journal::unique()),
+    ] {
+        match file_socket(&mut journal, &folder) {
+            Ok(socket) => {
+                folders.push(folder);
+                opened.push(socket);
+            }
+            Err(error) => last = error,
+        }
+    }
+    if opened.is_empty() {
+        return Err(step(last));
+    }
+    Ok((folders, opened))
+}
+
+fn file_socket(journal: &mut Journal, folder: &Path) -> io::Result<Opened> {
+    journal.make_folder(folder, 0o755)?;
+    let path = folder.join("s");
+    let listener = unix::UnixListener::bind(&path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+    let spec = TargetSpec {
+        canary: CanaryKind::Unix,
+        position: Position::Host,
+        address: format!("path:{}", path.display()),
     };
-    make().map_err(|error| {
-        let step = format!("open a Unix socket below {}", parent.display());
-        RangeError::new(step, error)
-    })
+    Ok((spec, Socket::Unix(listener)))
 }
 
 impl Spot {

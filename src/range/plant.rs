@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use escape_audit_probe::sha256::secret_hash;
 
-use super::journal::{self, Journal, MARK};
+use super::journal::{self, Journal, hex, unique};
 use super::secrets::{self, Secret};
 
 pub use super::journal::FILE as JOURNAL;
@@ -84,7 +84,7 @@ impl Plants {
     /// run's own folder, which other users may enter, and which outlives the plants.
     pub fn plant(run_dir: &Path) -> io::Result<Self> {
         let run_dir = fs::canonicalize(run_dir)?;
-        let mut journal = Journal::begin(&run_dir)?;
+        let mut journal = Journal::open(&run_dir)?;
         let home = run_dir.join("home");
         let mut plants = Self {
             environment: environment(|name| std::env::var_os(name).is_some()),
@@ -327,16 +327,6 @@ fn decoy() -> String {
     format!("escape-audit-decoy-{}", hex(16))
 }
 
-fn unique() -> String {
-    format!("{MARK}{}", hex(8))
-}
-
-fn hex(bytes: usize) -> String {
-    (0..bytes)
-        .map(|_| format!("{:02x}", rand::random::<u8>()))
-        .collect()
-}
-
 /// Looks for the token in the names below a folder, and in what regular files hold. An attacker may have filled the
 /// folder: links are not followed, and the search is bounded.
 fn look(folder: &Path, token: &str, depth: u32, contents: bool, found: &mut Vec<String>) {
@@ -369,6 +359,7 @@ fn contains(content: &[u8], token: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::journal::MARK;
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 

@@ -15,6 +15,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use super::journal::hex;
+
 /// The hidden subcommand that is the sentinel.
 pub const HELPER: &str = "__sentinel";
 
@@ -46,11 +48,9 @@ impl Sentinel {
             command.uid(uid).gid(uid);
         }
         // A thread's name has room for fifteen bytes.
-        let random: [u8; 6] = rand::random();
-        let hex: String = random.iter().map(|b| format!("{b:02x}")).collect();
         let mut sentinel = Self {
             child: command.spawn()?,
-            name: format!("ea-{hex}"),
+            name: format!("ea-{}", hex(6)),
             heard: Vec::new(),
         };
         if let Some(stdin) = &mut sentinel.child.stdin {

@@ -322,25 +322,56 @@ fn a_sentinel_can_be_another_user() {
     );
 }
 
+/// Stands for a harness that is killed: nobody is left to end its helpers, but their pipes close.
 #[test]
 fn a_sentinel_and_a_helper_end_with_the_harness() {
-    // Stands for a harness that is killed: nobody is left to end them, and their pipes close.
-    let mut sentinel = Command::new(program());
-    sentinel.arg("__sentinel");
-    let mut helper = Command::new(program());
-    helper.args(["__range", "loopback"]);
-    for command in [sentinel, helper] {
-        let status = command
-            .into_std()
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    let pair = socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    );
+    let (line, theirs) = pair.unwrap();
+    let start = |arguments: &[&str], input: std::process::Stdio| {
+        let mut command = std::process::Command::new(program());
+        let output = std::process::Stdio::null();
+        command
+            .args(arguments)
+            .stdin(input)
+            .stdout(output)
             .spawn()
-            .and_then(|mut child| {
-                assert!(eventually(|| child
-                    .try_wait()
-                    .is_ok_and(|end| end.is_some())));
-                child.wait()
-            });
-        assert!(status.is_ok());
+            .unwrap()
+    };
+    let helper = start(&["__range", "loopback"], theirs.into());
+    let mut sentinel = start(&["__sentinel"], std::process::Stdio::piped());
+    let mut pipe = sentinel.stdin.take().unwrap();
+    writeln!(pipe, "name").unwrap();
+    let children = &mut [helper, sentinel];
+    std::thread::sleep(Duration::from_millis(100));
+    for child in children.iter_mut() {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended too early");
     }
+    drop((line, pipe));
+    for child in children.iter_mut() {
+        let ended = eventually(|| child.try_wait().unwrap().is_some());
+        child.kill().ok();
+        assert!(ended);
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_a_range_is_left() {
+    let folder = folder();
+    let range = open(folder.path(), true);
+    let sockets = range.socket_folders().to_vec();
+    assert!(sockets.len() > 1 && sockets.iter().all(|folder| folder.is_dir()));
+    let children = || {
+        let task = format!("/proc/self/task/{}/children", nix::unistd::gettid());
+        std::fs::read_to_string(task).unwrap()
+    };
+    assert_ne!(children(), "");
+    drop(range);
+    assert_eq!(children(), "");
+    assert!(sockets.iter().all(|folder| !folder.exists()));
 }
