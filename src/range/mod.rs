@@ -43,6 +43,10 @@ use registry::Registry;
 pub use netns::{Entry, RangeError};
 pub use token::Token;
 
+/// What was sent before the end of a run may be read a moment later on a busy machine. It is no sign of a survivor:
+/// one of those beacons again.
+pub const ON_THE_WAY: Duration = Duration::from_millis(300);
+
 /// How the range is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -223,7 +227,8 @@ impl Range {
         self.registry.forget(token);
     }
 
-    /// What the canaries saw of this token so far, in order. Times count from `start`; what came after `end` is late.
+    /// What the canaries saw of this token so far, in order. Times count from `start`; what came after `end`, and the
+    /// [`ON_THE_WAY`] that belongs to it, is late.
     pub fn touches(&self, token: &Token, start: Instant, end: Option<Instant>) -> Vec<Touch> {
         self.registry
             .seen(token)
@@ -233,7 +238,7 @@ impl Range {
                 address: seen.address,
                 at_ms: u64::try_from(seen.at.saturating_duration_since(start).as_millis())
                     .unwrap_or(u64::MAX),
-                late: end.is_some_and(|end| seen.at > end),
+                late: end.is_some_and(|end| seen.at > end + ON_THE_WAY),
                 saw: seen.saw,
             })
             .collect()
