@@ -18,8 +18,10 @@
 
 mod canary;
 mod dns;
+mod helper;
 mod http;
 mod journal;
+mod line;
 mod netlink;
 pub mod netns;
 mod places;
