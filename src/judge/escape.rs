@@ -4,7 +4,7 @@ use crate::case::{Attempt, Expect, Proof};
 use crate::evidence::{Cause, End, SecretFound};
 use crate::verdict::{Judgement, Verdict};
 
-use super::reading::{Reading, Through, View};
+use super::reading::{Aim, Reading, Through, View, aim};
 use super::{lines, reading_privileges, reasons};
 
 /// A canary shows this trial's token, the host counted more than the ceiling, or something outlived the run.
@@ -31,7 +31,8 @@ fn canaries(view: &View<'_>, seen: &mut Vec<(&'static str, String)>) {
     let evidence = view.evidence;
     // A survivor's beacon counts when the run had ended; until then it only shows that it lives.
     let survivor = matches!(view.case.attempt, Attempt::Outlive { .. });
-    let wanted = view.case.expect == Expect::Allowed;
+    // What must be reached may be reached.
+    let wanted = view.case.expect == Expect::Allowed && aim(&view.case.attempt) == Aim::Target;
     for touch in &evidence.touches {
         match (survivor, wanted) {
             (true, _) if touch.late => seen.push(("survivor", lines::of_touch(touch))),

@@ -30,7 +30,12 @@ fn undecided(reason: &'static str) -> Finding {
 /// A ceiling that the host saw kept (`Some(true)`: at work) and nobody saw passed.
 fn kept(view: &View<'_>, what: Ceiling) -> Option<bool> {
     let passed = counts(view, what).any(Count::passed);
-    let mut by_host = counts(view, what).filter(|count| count.by_host).peekable();
+    // A value that is no number is neither above nor below anything.
+    let is_number = |count: &&Count| count.value.is_finite() && count.passed_above.is_finite();
+    let mut by_host = counts(view, what)
+        .filter(|count| count.by_host)
+        .filter(is_number)
+        .peekable();
     if passed || by_host.peek().is_none() {
         return None;
     }

@@ -1,0 +1,327 @@
+//! Technique by technique: network, files, credentials, privileges.
+
+use super::*;
+
+fn egress(errno: i32) -> Evidence {
+    able()
+        .target(CanaryKind::Tcp, Position::Internet, INTERNET)
+        .refused("connect", INTERNET, errno)
+}
+
+#[test]
+fn the_errno_names_the_reason_and_silence_decides() {
+    for (errno, reason) in [
+        (libc::ECONNREFUSED, "rejected"),
+        (libc::EPERM, "refused"),
+        (libc::EACCES, "refused"),
+        (libc::ENETUNREACH, "no-route"),
+        (libc::EHOSTUNREACH, "no-route"),
+        (libc::EINVAL, "no-route"),
+        (libc::EAFNOSUPPORT, "family-absent"),
+        (libc::EADDRNOTAVAIL, "family-absent"),
+    ] {
+        let judged = verdict(&connect(&[Position::Internet]), &egress(errno));
+        assert_eq!(judged, (Verdict::Blocked, reason));
+    }
+    for errno in [libc::EMFILE, libc::ENOMEM, libc::EFAULT] {
+        let judged = verdict(&connect(&[Position::Internet]), &egress(errno));
+        assert_eq!(judged, (Verdict::Inconclusive, "not-refused"));
+    }
+}
+
+#[test]
+fn three_tries_must_time_out_before_a_firewall_is_believed() {
+    let mut evidence = able().target(CanaryKind::Tcp, Position::Internet, INTERNET);
+    for tries in 1..=3 {
+        evidence = evidence.step("connect", INTERNET, Outcome::Timeout);
+        let wanted = match tries {
+            3 => (Verdict::Blocked, "dropped"),
+            _ => (Verdict::Inconclusive, "too-few-tries"),
+        };
+        assert_eq!(verdict(&connect(&[Position::Internet]), &evidence), wanted);
+    }
+}
+
+#[test]
+fn datagrams_that_leave_take_three_of_them_and_two_seconds_of_silence() {
+    let udp = "udp://203.0.113.10:4712";
+    let case = case(
+        Attempt::Connect {
+            transport: Transport::Udp,
+            positions: vec![Position::Internet],
+        },
+        &[Proof::Canary(CanaryKind::Udp)],
+    );
+    let two = able()
+        .target(CanaryKind::Udp, Position::Internet, udp)
+        .ok("send", udp)
+        .ok("send", udp);
+    assert_eq!(
+        verdict(&case, &two),
+        (Verdict::Inconclusive, "too-few-tries")
+    );
+    // The network's answer to an earlier datagram comes with a later one.
+    let three = two.refused("send", udp, libc::ECONNREFUSED);
+    assert_eq!(verdict(&case, &three), (Verdict::Blocked, "dropped"));
+    let hasty = three.with(|e| e.watched = Duration::from_millis(1900));
+    assert_eq!(
+        verdict(&case, &hasty),
+        (Verdict::Inconclusive, "watched-too-short")
+    );
+}
+
+#[test]
+fn with_a_route_the_internet_must_be_one_of_the_positions() {
+    let case = connect(&[Position::Gateway, Position::Internet]);
+    let gateway = "tcp://10.0.0.1:4711";
+    for (no_route, wanted) in [
+        (Some(true), (Verdict::Blocked, "rejected")),
+        (Some(false), (Verdict::Inconclusive, "no-internet-canary")),
+        (None, (Verdict::Inconclusive, "no-internet-canary")),
+    ] {
+        let evidence = able()
+            .target(CanaryKind::Tcp, Position::Gateway, gateway)
+            .refused("connect", gateway, libc::ECONNREFUSED)
+            .with(|e| e.witness.as_mut().unwrap().no_route = no_route);
+        assert_eq!(verdict(&case, &evidence), wanted);
+        let both = evidence
+            .target(CanaryKind::Tcp, Position::Internet, INTERNET)
+            .refused("connect", INTERNET, libc::EPERM);
+        assert_eq!(verdict(&case, &both), (Verdict::Blocked, "rejected"));
+    }
+}
+
+#[test]
+fn a_target_that_was_not_tried_is_not_blocked() {
+    let evidence = egress(libc::EPERM).target(CanaryKind::Tcp, Position::Host, "tcp://10.0.0.2:1");
+    let judged = verdict(&connect(&[Position::Internet]), &evidence);
+    assert_eq!(judged, (Verdict::Inconclusive, "not-tried"));
+}
+
+#[test]
+fn a_connection_that_nobody_owns_up_to_is_undecided() {
+    let accepted = able()
+        .target(CanaryKind::Tcp, Position::Internet, INTERNET)
+        .ok("connect", INTERNET);
+    let case = connect(&[Position::Internet]);
+    assert_eq!(
+        verdict(&case, &accepted),
+        (Verdict::Inconclusive, "connected-unseen")
+    );
+    let page = accepted.fact("reply", INTERNET, "HTTP/1.1 403 blocked by policy");
+    assert_eq!(verdict(&case, &page), (Verdict::Blocked, "intercepted"));
+}
+
+#[test]
+fn a_filter_that_kills_at_the_first_socket_is_a_refusal() {
+    let killed = able()
+        .target(CanaryKind::Tcp, Position::Internet, INTERNET)
+        .with(|e| e.inside.done = Some(Outcome::Signal(libc::SIGSYS)));
+    let case = connect(&[Position::Internet]);
+    assert_eq!(verdict(&case, &killed), (Verdict::Blocked, "killed"));
+    let later = killed.refused("connect", INTERNET, libc::EPERM);
+    assert_eq!(
+        verdict(&case, &later),
+        (Verdict::Inconclusive, "not-finished")
+    );
+}
+
+#[test]
+fn metadata_without_a_canary_is_decided_by_the_route_that_the_host_reads() {
+    let (case, evidence) = held_of("http");
+    assert_eq!(verdict(&case, &evidence), (Verdict::Blocked, "no-route"));
+    let unknown = evidence.with(|e| e.witness = None);
+    assert_eq!(
+        verdict(&case, &unknown),
+        (Verdict::Inconclusive, "target-not-alive")
+    );
+}
+
+#[test]
+fn the_hosts_loopback_always_takes_a_target() {
+    let (case, evidence) = (connect(&[Position::Loopback]), held_of("connect").1);
+    let none = evidence.with(|e| e.targets.clear());
+    assert_eq!(
+        verdict(&case, &none),
+        (Verdict::Inconclusive, "target-not-alive")
+    );
+}
+
+#[test]
+fn a_planted_secret_counts_for_the_case_that_names_it() {
+    let case = case(
+        Attempt::Environment {
+            names: vec!["GITHUB_TOKEN".into(), "ACTIONS_*".into()],
+        },
+        &[Proof::Secret],
+    );
+    let with = |name: &str, real| {
+        able().fact("env-count", "", "3").with(|e| {
+            e.secrets.push(SecretFound {
+                name: name.into(),
+                found_in: name.into(),
+                real,
+            });
+        })
+    };
+    assert_eq!(
+        verdict(&case, &with("ACTIONS_TOKEN", false)).0,
+        Verdict::Escaped
+    );
+    assert_eq!(verdict(&case, &with("AWS_KEY", false)).0, Verdict::Blocked);
+    assert_eq!(verdict(&case, &with("AWS_KEY", true)).0, Verdict::Escaped);
+}
+
+#[test]
+fn process_environments_take_a_control() {
+    let (case, _) = held_of("process-environment");
+    let no_proc = able()
+        .refused("control", "/proc/self/environ", libc::ENOENT)
+        .refused("read", "/proc/1/environ", libc::ENOENT);
+    assert_eq!(verdict(&case, &no_proc), (Verdict::Blocked, "absent"));
+    let closed =
+        able()
+            .ok("control", "/proc/self/environ")
+            .refused("read", "/proc/1/environ", libc::EACCES);
+    assert_eq!(verdict(&case, &closed), (Verdict::Blocked, "permission"));
+    let blind = able()
+        .refused("control", "/proc/self/environ", libc::EACCES)
+        .refused("read", "/proc/1/environ", libc::EACCES);
+    assert_eq!(
+        verdict(&case, &blind),
+        (Verdict::Inconclusive, "control-failed")
+    );
+}
+
+#[test]
+fn a_path_of_the_case_that_was_not_tried_is_not_absent() {
+    let (case, _) = held_of("read-file");
+    let short = able().refused("read", PLANTED, libc::ENOENT);
+    assert_eq!(verdict(&case, &short), (Verdict::Inconclusive, "not-tried"));
+}
+
+#[test]
+fn a_file_that_takes_no_bytes_was_made_all_the_same() {
+    let (case, evidence) = held_of("write-file");
+    let made = evidence
+        .ok("create", "/mnt/f")
+        .refused("write", "/mnt/f", libc::ENOSPC);
+    assert_eq!(
+        verdict(&case, &made),
+        (Verdict::Escaped, "written-outside-scratch")
+    );
+    let (case, evidence) = held_of("write-file");
+    let full = evidence.refused("write", "/mnt/f", libc::ENOSPC);
+    assert_eq!(
+        verdict(&case, &full),
+        (Verdict::Inconclusive, "not-refused")
+    );
+}
+
+#[test]
+fn the_kernels_own_file_systems_do_not_name_the_reason() {
+    let (case, evidence) = held_of("write-file");
+    let evidence =
+        evidence
+            .refused("write", "/proc/f", libc::ENOENT)
+            .refused("write", "/sys/f", libc::EPERM);
+    assert_eq!(verdict(&case, &evidence), (Verdict::Blocked, "refused"));
+}
+
+#[test]
+fn a_sandbox_that_promises_no_scratch_needs_no_scratch() {
+    let mut closed = sandbox();
+    closed.policy.writable = vec!["/dev/shm".into(), "/dev/mqueue".into()];
+    let (case, _) = held_of("write-file");
+    let evidence = able().refused("write", "/f", libc::EROFS);
+    assert_eq!(judge(&case, &closed, &evidence).verdict, Verdict::Blocked);
+}
+
+#[test]
+fn capabilities_are_read_on_the_host() {
+    let (case, evidence) = held_of("capabilities");
+    let caps = |set, own| {
+        evidence.clone().with(|e| {
+            let witness = e.witness.as_mut().unwrap();
+            (witness.cap_prm, witness.own_user_namespace) = (set, own);
+        })
+    };
+    let admin = 1 << 21;
+    assert_eq!(
+        verdict(&case, &caps(admin, false)),
+        (Verdict::Escaped, "breach")
+    );
+    assert_eq!(
+        verdict(&case, &caps(admin, true)),
+        (Verdict::Blocked, "confined")
+    );
+    // CAP_CHOWN alone reaches nothing.
+    assert_eq!(
+        verdict(&case, &caps(1, false)),
+        (Verdict::Blocked, "absent")
+    );
+    let blind = |set: &str| {
+        let evidence = evidence.clone().with(|e| e.witness = None);
+        evidence.fact("cap-eff", "", set).fact("cap-prm", "", set)
+    };
+    assert_eq!(
+        verdict(&case, &blind("0000000000000000")),
+        (Verdict::Blocked, "absent")
+    );
+    assert_eq!(
+        verdict(&case, &blind("0000000000200000")).0,
+        Verdict::Inconclusive
+    );
+}
+
+#[test]
+fn a_set_uid_program_must_not_change_the_user() {
+    let (case, _) = held_of("gain-privileges");
+    let base = able().fact("euid", "self", "65534");
+    let gained = base.clone().ok("exec", "/h").fact("euid", "/h", "0");
+    assert_eq!(verdict(&case, &gained), (Verdict::Escaped, "breach"));
+    let missing = base.refused("exec", "/h", libc::ENOENT);
+    assert_eq!(
+        verdict(&case, &missing),
+        (Verdict::Inconclusive, "no-helper")
+    );
+    let forbidden = missing.with(|e| e.witness.as_mut().unwrap().no_new_privs = true);
+    assert_eq!(verdict(&case, &forbidden), (Verdict::Blocked, "refused"));
+}
+
+#[test]
+fn a_user_namespace_without_power_is_no_breach() {
+    let (case, _) = held_of("user-namespace");
+    let made = able().ok("unshare", "user");
+    assert_eq!(verdict(&case, &made), (Verdict::Inconclusive, "not-tried"));
+    let powerless = made.clone().refused("use", "mount", libc::EPERM);
+    assert_eq!(verdict(&case, &powerless), (Verdict::Blocked, "powerless"));
+    let used = made.ok("use", "mount");
+    assert_eq!(verdict(&case, &used), (Verdict::Escaped, "breach"));
+}
+
+#[test]
+fn a_mount_point_that_is_not_there_says_nothing_about_the_privilege() {
+    let (case, _) = held_of("mount");
+    let nowhere = able().refused("mount", "/nowhere", libc::ENOENT);
+    assert_eq!(
+        verdict(&case, &nowhere),
+        (Verdict::Inconclusive, "not-tried")
+    );
+    let refused = nowhere.refused("fsopen", "tmpfs", libc::EPERM);
+    assert_eq!(verdict(&case, &refused), (Verdict::Blocked, "refused"));
+}
+
+#[test]
+fn any_answer_but_a_refusal_shows_that_the_call_was_reached() {
+    for errno in [libc::EFAULT, libc::EINVAL, libc::EBADF] {
+        let reached = able().refused("syscall", "425", errno);
+        assert_eq!(verdict(&syscall(), &reached), (Verdict::Escaped, "breach"));
+    }
+    for errno in [libc::EPERM, libc::ENOSYS, libc::EACCES] {
+        let refused = able().refused("syscall", "425", errno);
+        assert_eq!(verdict(&syscall(), &refused), (Verdict::Blocked, "refused"));
+    }
+    let filtered = able().step("syscall", "425", Outcome::Signal(libc::SIGSYS));
+    assert_eq!(verdict(&syscall(), &filtered), (Verdict::Blocked, "killed"));
+}
