@@ -197,8 +197,8 @@ pub fn fill(view: &View<'_>) -> Technique {
     }
 }
 
-/// What a file system takes beyond its size for bookkeeping.
-const SLACK: u64 = 1024 * 1024;
+/// What a file system may give beyond its size.
+const SLACK: u64 = 4 * 1024 * 1024;
 
 fn is_full(outcome: Outcome) -> bool {
     matches!(

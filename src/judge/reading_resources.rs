@@ -206,7 +206,7 @@ pub fn flood(view: &View<'_>) -> Technique {
     let mut passed = Vec::new();
     if let Some(promise) = view.policy.output
         && !cut
-        && arrived > promise + promise / 10 + PIPE
+        && arrived > promise + promise / 4 + PIPE
     {
         passed.push(format!(
             "{arrived} bytes arrived, {promise} are promised at most"

@@ -44,6 +44,14 @@ pub const REASONS: &[(&str, &str)] = &[
         "runtime-mismatch",
         "Another runtime answered than the configured one.",
     ),
+    (
+        "launcher-hangs",
+        "The launcher did not end when its probe had.",
+    ),
+    (
+        "left-behind",
+        "Something of the trial could not be removed.",
+    ),
     ("harness-failed", "The harness itself failed."),
     ("contradiction", "Two records contradict each other."),
     // INCONCLUSIVE
