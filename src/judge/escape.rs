@@ -13,6 +13,7 @@ pub fn seen_from_outside(view: &View<'_>, reading: &Reading) -> Option<Judgement
     canaries(view, &mut seen);
     processes(view, &mut seen);
     ceilings(view, &mut seen);
+    let by_host = !seen.is_empty();
     if let Through::Promise { reason, lines } = &reading.through
         && view.case.expect == Expect::Blocked
     {
@@ -24,7 +25,9 @@ pub fn seen_from_outside(view: &View<'_>, reading: &Reading) -> Option<Judgement
         reasons::sentence(reason)
     );
     let lines = seen.iter().map(|(_, line)| line.clone()).collect();
-    Some(view.conclude(Verdict::Escaped, reason, sentence, lines))
+    let mut judgement = view.conclude(Verdict::Escaped, reason, sentence, lines);
+    judgement.inside_only = !by_host && view.evidence.witness.is_none();
+    Some(judgement)
 }
 
 fn canaries(view: &View<'_>, seen: &mut Vec<(&'static str, String)>) {

@@ -17,6 +17,7 @@ mod reading_network;
 mod reading_privileges;
 mod reading_processes;
 mod reading_resources;
+mod reading_works;
 pub mod reasons;
 mod refusal;
 #[cfg(test)]

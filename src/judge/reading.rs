@@ -3,14 +3,14 @@
 use escape_audit_probe::wire::Outcome;
 use nix::libc;
 
-use crate::case::{Attempt, Case, WriteInto};
+use crate::case::{Attempt, Case};
 use crate::config::Policy;
 use crate::evidence::{Evidence, Start, Step, Witness};
 use crate::verdict::{Judgement, Verdict};
 
 use super::{
-    lines, reading_credentials, reading_files, reading_network, reading_privileges,
-    reading_processes, reading_resources,
+    reading_credentials, reading_files, reading_network, reading_privileges, reading_processes,
+    reading_resources, reading_works,
 };
 
 /// What is judged.
@@ -20,9 +20,9 @@ pub struct View<'a> {
     pub evidence: &'a Evidence,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
     /// The steps of one kind.
-    pub fn steps(&self, what: &str) -> Vec<&Step> {
+    pub fn steps(&self, what: &str) -> Vec<&'a Step> {
         let steps = self.evidence.inside.steps.iter();
         steps.filter(|step| step.what == what).collect()
     }
@@ -200,8 +200,8 @@ pub fn read(view: &View<'_>) -> Reading {
         through,
         control,
         finding,
-        refusal: refusal(view),
-        worked: worked(view),
+        refusal: reading_works::refusal(view),
+        worked: reading_works::worked(view),
     }
 }
 
@@ -264,45 +264,4 @@ fn technique(view: &View<'_>) -> Technique {
         Attempt::Mount => reading_privileges::mount(view),
         Attempt::Syscall { .. } => reading_privileges::syscall(view),
     }
-}
-
-/// What the sandbox refused of what must work.
-fn refusal(view: &View<'_>) -> Option<String> {
-    let inside = &view.evidence.inside;
-    let refused = inside.steps.iter().find(|step| {
-        matches!(step.outcome, Outcome::Errno(_) | Outcome::Signal(_)) && counts(view, step)
-    });
-    if let Some(step) = refused {
-        return Some(lines::of_step(step));
-    }
-    match (inside.done, &view.evidence.end) {
-        (Some(done @ Outcome::Signal(_)), _) => Some(format!(
-            "the attempt was ended by {}",
-            crate::evidence::outcome_name(done)
-        )),
-        (None, crate::evidence::End::BySandbox { cause, .. }) => {
-            let cause = format!("{cause:?}").to_lowercase();
-            Some(format!("the sandbox ended it ({cause})"))
-        }
-        _ => None,
-    }
-}
-
-/// Everything that must work did, and the probe came to its end.
-fn worked(view: &View<'_>) -> bool {
-    let inside = &view.evidence.inside;
-    let mut steps = inside.steps.iter().filter(|step| counts(view, step));
-    inside.done == Some(Outcome::Ok)
-        && inside.ended
-        && steps.clone().count() > 0
-        && steps.all(|step| step.outcome == Outcome::Ok)
-}
-
-/// Every container may have `/dev/shm` and `/dev/mqueue`, and none has to: nobody promised that they work.
-fn counts(view: &View<'_>, step: &Step) -> bool {
-    let into_scratch = view.case.attempt
-        == Attempt::WriteFile {
-            into: WriteInto::Scratch,
-        };
-    !into_scratch || reading_files::is_promised(view.policy, &step.target)
 }

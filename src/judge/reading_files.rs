@@ -43,62 +43,66 @@ pub fn is_promised(policy: &Policy, path: &str) -> bool {
             .any(|place| path == *place || path.starts_with(&format!("{place}/")))
 }
 
-/// Making a file. That nothing can be written anywhere, scratch included, is an accident and no protection.
+/// Making a file.
 pub fn write(view: &View<'_>, into: WriteInto) -> Technique {
-    let policy = view.policy;
-    let steps = view.steps("write");
-    // A file that takes no bytes was made all the same.
-    let made = |path: &str| {
-        let inside = &view.evidence.inside;
-        inside.steps.iter().any(|step| {
-            matches!(step.what.as_str(), "create" | "write")
-                && step.outcome == Outcome::Ok
-                && step.target == path
-        })
-    };
-    let tried = |what: &str| view.steps(what).into_iter();
-    let outside: Vec<&Step> = tried("create")
-        .chain(tried("write"))
-        .filter(|step| step.outcome == Outcome::Ok && !policy.may_write(&step.target))
-        .collect();
     match into {
-        WriteInto::OutsideScratch => Technique {
-            through: Through::promise("written-outside-scratch", lines::of_steps(outside)),
-            control: scratch_works(view, &steps, true),
-            finding: refusal::all(
-                kernel_last(
-                    steps
-                        .iter()
-                        .copied()
-                        .filter(|s| !policy.may_write(&s.target)),
-                ),
-                refusal::of_creation,
-            ),
-        },
-        // What was made is the sandbox's own: the host looked and found nothing.
-        WriteInto::Host => Technique {
-            through: Through::No,
-            control: scratch_works(view, &steps, false),
-            finding: {
-                let made_any = steps.iter().any(|step| made(&step.target));
-                let refused = steps.iter().copied().filter(|step| !made(&step.target));
-                match refusal::all(refused, refusal::of_creation) {
-                    Finding::Undecided { reason, sentence }
-                        if !made_any || reason != "not-tried" =>
-                    {
-                        Finding::undecided(reason, sentence)
-                    }
-                    Finding::Held { reason, lines } if !made_any => Finding::held(reason, lines),
-                    _ => Finding::held("private", lines::of_steps(steps.iter().copied())),
-                }
-            },
-        },
+        WriteInto::OutsideScratch => write_outside(view),
+        WriteInto::Host => write_to_host(view),
         WriteInto::Scratch => Technique {
             through: Through::No,
             control: None,
             finding: Finding::undecided("not-refused", "Writing to scratch is allowed."),
         },
     }
+}
+
+/// Outside scratch no file may be made, on whatever layer. That nothing can be written anywhere, scratch included, is
+/// an accident and no protection.
+fn write_outside(view: &View<'_>) -> Technique {
+    let outside = |step: &&Step| !view.policy.may_write(&step.target);
+    let steps = view.steps("write");
+    let made = made(view).into_iter().filter(outside);
+    Technique {
+        through: Through::promise("written-outside-scratch", lines::of_steps(made)),
+        control: scratch_works(view, &steps, true),
+        finding: refusal::all(
+            kernel_last(steps.iter().copied().filter(outside)),
+            refusal::of_creation,
+        ),
+    }
+}
+
+/// The host looks into its own folders. What was made and is not there is the sandbox's own copy.
+fn write_to_host(view: &View<'_>) -> Technique {
+    let steps = view.steps("write");
+    let made = made(view);
+    let is_made = |step: &&Step| made.iter().any(|file| file.target == step.target);
+    let refused: Vec<&Step> = steps.iter().copied().filter(|s| !is_made(s)).collect();
+    let finding = if refused.is_empty() && !made.is_empty() {
+        Finding::held("private", lines::of_steps(made.iter().copied()))
+    } else {
+        match refusal::all(refused, refusal::of_creation) {
+            Finding::Held { .. } if !made.is_empty() => {
+                Finding::held("private", lines::of_steps(steps.iter().copied()))
+            }
+            finding => finding,
+        }
+    };
+    Technique {
+        through: Through::No,
+        control: scratch_works(view, &steps, false),
+        finding,
+    }
+}
+
+/// The files that were made. One that takes no bytes (a message queue, a full disk) was made all the same.
+fn made<'a>(view: &View<'a>) -> Vec<&'a Step> {
+    let steps = view.evidence.inside.steps.iter();
+    steps
+        .filter(|step| {
+            matches!(step.what.as_str(), "create" | "write") && step.outcome == Outcome::Ok
+        })
+        .collect()
 }
 
 /// The kernel's own file systems refuse everybody a new file: where others refuse as well, those name the reason.

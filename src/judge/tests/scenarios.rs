@@ -216,6 +216,13 @@ fn s26_a_file_that_was_written_to_a_private_copy() {
         verdict(&host, &seen),
         (Verdict::Escaped, "host-file-written")
     );
+    let partly = private.clone().refused("write", "/home/c/f", libc::EROFS);
+    assert_eq!(verdict(&host, &partly), (Verdict::Blocked, "private"));
+    let unclear = private.refused("write", "/home/c/f", libc::EMFILE);
+    assert_eq!(
+        verdict(&host, &unclear),
+        (Verdict::Inconclusive, "not-refused")
+    );
     let (outside, evidence) = held_of("write-file");
     let layer = evidence
         .ok("create", "/var/tmp/c/f")
