@@ -3,7 +3,10 @@
 //! Text that came out of a file is shown with its control characters escaped, so that a case file cannot drive a
 //! terminal.
 
+mod reader;
 pub mod schema;
+mod units;
+mod view;
 
 use std::fmt::{self, Write as _};
 use std::ops::Range;
@@ -11,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+
+use crate::safe_text::{SafeText, must_escape};
 
 /// What kind of mistake it is: stable, for scripts and for searching the documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,6 +97,14 @@ impl Code {
             .iter()
             .find(|(code, _, _)| *code == self)
             .map_or("", |(_, name, _)| name)
+    }
+
+    /// Whether the mistake is that something is not there.
+    pub fn is_absence(self) -> bool {
+        matches!(
+            self,
+            Self::MissingKey | Self::NoAttempt | Self::ProofMissing | Self::WeakenedMissing
+        )
     }
 }
 
@@ -221,6 +234,9 @@ impl Place {
     }
 }
 
+/// Nobody reads more at a time, and a file that is no case at all may have tens of thousands.
+const MOST_SHOWN: usize = 200;
+
 /// All mistakes that were found, in the order of files and lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnostics {
@@ -272,12 +288,15 @@ impl Diagnostics {
         let mut sorted: Vec<&Diagnostic> = self.all.iter().collect();
         sorted.sort_by_key(|d| d.place.as_ref().map(Place::order));
         let mut text = String::new();
-        for diagnostic in &sorted {
+        for diagnostic in sorted.iter().take(MOST_SHOWN) {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{}\n", diagnostic.render(&renderer));
         }
         let _ = match self.len() {
             1 => writeln!(text, "1 mistake"),
+            n if n > MOST_SHOWN => {
+                writeln!(text, "{n} mistakes, the first {MOST_SHOWN} of them shown")
+            }
             n => writeln!(text, "{n} mistakes"),
         };
         text
@@ -331,35 +350,26 @@ pub fn list(names: &[&str]) -> String {
     }
 }
 
-/// Text of a file in a message: no control character, no character that turns or hides text.
+/// Text of a file in a message.
 fn shown(text: &str) -> String {
-    text.chars().fold(String::new(), |mut out, c| {
-        if hides(c) {
-            out.extend(c.escape_unicode());
-        } else {
-            out.push(c);
-        }
-        out
-    })
+    SafeText::line(text).to_string()
 }
 
-/// The text of a file for the lines around a mistake: what would hide or move something is replaced byte for byte, so
-/// that every span stays where it was.
+/// The text of a file for the lines around a mistake: what would hide or move something, or speak to a CI system, is
+/// replaced byte for byte, so that every span stays where it was.
 fn visible(text: &str) -> String {
-    text.chars().fold(String::new(), |mut out, c| {
+    let plain = text.chars().fold(String::new(), |mut out, c| {
         match c {
             '\n' | '\t' => out.push(c),
-            '\r' => out.push(' '),
-            _ if hides(c) => out.extend(std::iter::repeat_n('?', c.len_utf8())),
+            _ if must_escape(c) => out.extend(std::iter::repeat_n('?', c.len_utf8())),
             _ => out.push(c),
         }
         out
-    })
-}
-
-fn hides(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+    });
+    // A line of the file never begins a line here, but some commands are obeyed anywhere in one.
+    plain
+        .replace("##", "#?")
+        .replace("[[ATTACHMENT", "[?ATTACHMENT")
 }
 
 /// A span that lies inside the text, whatever a parser said about its end.
@@ -403,7 +413,7 @@ mod tests {
 
     #[test]
     fn nothing_in_a_file_reaches_the_terminal_raw() {
-        let evil = "x = \"\x1b]0;owned\x07\u{9b}31m\u{202e}\"\n";
+        let evil = "##[error]x = \"\x1b]0;owned\x07\u{9b}31m\u{202e}\"\n";
         let source = Source::new("a\x1b[31m.toml", evil);
         let text = Diagnostics::from(Diagnostic::new(Code::Syntax, evil, evil).at(
             &source,
@@ -411,7 +421,11 @@ mod tests {
             evil,
         ))
         .render(false);
-        assert!(text.chars().all(|c| c == '\n' || !hides(c)), "{text:?}");
+        assert!(
+            text.chars().all(|c| c == '\n' || !must_escape(c)),
+            "{text:?}"
+        );
+        assert!(!text.contains("##["), "{text}");
     }
 
     #[test]

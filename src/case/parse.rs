@@ -157,25 +157,20 @@ fn check_fit(
         .iter()
         .map(|proof| format!("`{}`", proof::toml(*proof)))
         .collect();
-    for (proof, span) in escaped.iter().filter(|(proof, _)| !fitting.contains(proof)) {
-        let help = if words.is_empty() {
-            "this attempt is for `works/`: nothing proves that it escaped".into()
-        } else {
-            format!(
-                "what `[attempt.{}]` can prove is {}",
-                attempt.kind(),
-                words.join(" or ")
-            )
-        };
+    let misfits = escaped.iter().filter(|(proof, _)| !fitting.contains(proof));
+    for (proof, span) in misfits.filter(|_| !fitting.is_empty()) {
+        let kind = attempt.kind();
         reader.report(
             Code::ProofMisfit,
             span.clone(),
             format!(
-                "`[attempt.{}]` can never prove `{}`",
-                attempt.kind(),
+                "`[attempt.{kind}]` can never prove `{}`",
                 proof::toml(*proof)
             ),
-            help,
+            format!(
+                "what `[attempt.{kind}]` can prove is {}",
+                words.join(" or ")
+            ),
         );
     }
     let works = proof::is_for_works(attempt);
