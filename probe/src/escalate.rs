@@ -14,10 +14,13 @@ use crate::sys::{self, Try};
 /// The name under which a copy of this program only tells its effective user.
 const HELPER: &str = "escape-audit-euid";
 
-/// Whether this process was started under the helper's name.
+/// Whether this process was started under the helper's name, or is a set-uid program in force. A set-uid copy of the
+/// probe lies where others can execute it: whatever they call it, it must never make attempts with its owner's rights.
 pub fn called_as_helper() -> bool {
+    // SAFETY: getauxval reads a word that the kernel gave to this process.
+    let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     let name = std::env::args_os().next().unwrap_or_default();
-    name.as_bytes() == HELPER.as_bytes()
+    secure || name.as_bytes() == HELPER.as_bytes()
 }
 
 /// Tells the effective user, and nothing else: a set-uid program must not do more.

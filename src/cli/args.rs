@@ -1,0 +1,188 @@
+//! The command line, as clap reads it. Doc comments are the help texts.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::case::{Filter, Level, Severity};
+use crate::protection::{PROTECTIONS, Protection};
+
+/// Attack your sandbox on every commit, and prove that it holds.
+#[derive(Debug, Parser)]
+#[command(name = "escape-audit", version, about, disable_help_subcommand = true)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Audit sandboxes: the embedded one, those of the project file, or any launcher after `--`
+    Run(Run),
+    /// Show that every case can fail: without the protections that it names, its attempt must get through
+    Prove(Prove),
+    /// Remove what killed runs left behind
+    Clean,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// A sandbox: `oci`, `unsandboxed`, or one of the project file; may be given more than once
+    #[arg(long = "sandbox", value_name = "NAME", conflicts_with = "launcher")]
+    pub sandboxes: Vec<String>,
+    /// The project file [default: escape-audit.toml, where there is one]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Protections to take away, to see what each one holds: `network`, `pids`, …
+    #[arg(long, value_name = "PROTECTION", value_delimiter = ',', value_parser = protection)]
+    pub without: Vec<Protection>,
+    /// What the launcher promises: it ends what runs longer
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub timeout: Option<Duration>,
+    /// Write a JUnit report
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Write a JSON report
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub selection: Selection,
+    /// How many short trials at a time [default: twice the CPUs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: Option<u16>,
+    /// Any launcher, with its arguments; the probe's own command is appended
+    #[arg(last = true, value_name = "LAUNCHER")]
+    pub launcher: Vec<String>,
+}
+
+/// `prove`.
+#[derive(Debug, Args)]
+pub struct Prove {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub selection: Selection,
+    /// Write a JSON report
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Which cases.
+#[derive(Debug, Default, Args)]
+pub struct Selection {
+    /// More cases: a folder of `<category>/<name>.toml`; may be given more than once
+    #[arg(long = "cases", value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
+    /// Only the cases whose id matches
+    #[arg(long = "case", value_name = "GLOB")]
+    pub cases: Vec<String>,
+    /// Not the cases whose id matches
+    #[arg(long = "skip", value_name = "GLOB")]
+    pub skips: Vec<String>,
+    /// Only the cases with this tag
+    #[arg(long = "tag", value_name = "TAG")]
+    pub tags: Vec<String>,
+    /// Only the cases of at least this severity
+    #[arg(long, value_enum, value_name = "SEVERITY")]
+    pub severity: Option<SeverityName>,
+    /// The level of paranoia: what must hold [default: the sandbox's own]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub level: Option<LevelName>,
+}
+
+impl Selection {
+    /// As the library takes it.
+    pub fn filter(&self) -> Filter {
+        Filter {
+            cases: self.cases.clone(),
+            skips: self.skips.clone(),
+            tags: self.tags.clone(),
+            severity: self.severity.map(Severity::from),
+            level: self.level.map(Level::from),
+        }
+    }
+}
+
+/// A severity on the command line.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[allow(missing_docs)]
+pub enum SeverityName {
+    Info,
+    Low,
+    Medium,
+    High,
+    Critical,
+}
+
+impl From<SeverityName> for Severity {
+    fn from(name: SeverityName) -> Self {
+        match name {
+            SeverityName::Info => Self::Info,
+            SeverityName::Low => Self::Low,
+            SeverityName::Medium => Self::Medium,
+            SeverityName::High => Self::High,
+            SeverityName::Critical => Self::Critical,
+        }
+    }
+}
+
+/// A level on the command line.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[allow(missing_docs)]
+pub enum LevelName {
+    Standard,
+    Strict,
+    Hostile,
+}
+
+impl From<LevelName> for Level {
+    fn from(name: LevelName) -> Self {
+        match name {
+            LevelName::Standard => Self::Standard,
+            LevelName::Strict => Self::Strict,
+            LevelName::Hostile => Self::Hostile,
+        }
+    }
+}
+
+fn protection(text: &str) -> Result<Protection, String> {
+    let names: Vec<&str> = PROTECTIONS.iter().map(|(_, name, _)| *name).collect();
+    Protection::from_name(text)
+        .ok_or_else(|| format!("no such protection; {}", crate::diag::suggest(text, &names)))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let number = |unit: &str| {
+        text.strip_suffix(unit)
+            .and_then(|n| n.trim().parse::<f64>().ok())
+    };
+    number("ms")
+        .map(|n| n / 1000.0)
+        .or_else(|| number("s"))
+        .or_else(|| number("m").map(|n| n * 60.0))
+        .filter(|seconds| (0.1..=3600.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "write it as `10s`, `1500ms` or `2m`, from 0.1 seconds to an hour".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("1500ms"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert!(duration("10").is_err() && duration("-1s").is_err() && duration("9h").is_err());
+    }
+}

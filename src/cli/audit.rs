@@ -1,0 +1,403 @@
+//! `run`, `prove` and `clean`: from arguments to reports.
+
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, anyhow, bail};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::args::{Prove, Run, Selection};
+use super::terminal;
+use crate::backend::command::find_program;
+use crate::case::{Case, Expect, Library};
+use crate::config::{self, BackendKind, Project, Sandbox};
+use crate::gate::{self, Interrupted};
+use crate::host::cgroup::Hierarchy;
+use crate::report::live::{Event, Live};
+use crate::report::write::{ReportFile, claim_all};
+use crate::report::{Report, Summary, Tool, human, json, junit};
+use crate::run::bench::{self, Bench};
+use crate::run::{self, Audit};
+
+/// Audits, and gives back the exit code. An error means that nothing ran.
+pub fn run(arguments: &Run) -> Result<i32> {
+    let (library, cases) = select(&arguments.selection)?;
+    let project = project(arguments.config.as_deref())?;
+    let mut sandboxes = sandboxes(arguments, project.as_ref())?;
+    for sandbox in &mut sandboxes {
+        adjust(sandbox, arguments)?;
+        check(sandbox)?;
+    }
+    let plan = Plan {
+        library,
+        cases,
+        sandboxes,
+        only_weakened: false,
+        jobs: arguments.jobs.map(usize::from),
+        json: arguments.json.as_deref(),
+        junit: arguments.junit.as_deref(),
+    };
+    carry_out(plan, |report, style| {
+        human::write(report, &mut io::stdout().lock(), style)
+    })
+}
+
+/// Tries every case in an embedded sandbox that lacks just what the case names: each has to come out ESCAPED.
+pub fn prove(arguments: &Prove) -> Result<i32> {
+    let (library, cases) = select(&arguments.selection)?;
+    let sets: BTreeSet<BTreeSet<_>> = cases
+        .iter()
+        .filter(|case| case.expect == Expect::Blocked)
+        .map(|case| {
+            case.weakened
+                .for_backend("oci")
+                .iter()
+                .copied()
+                .collect::<BTreeSet<_>>()
+        })
+        .filter(|set| !set.is_empty())
+        .collect();
+    let mut sandboxes = Vec::new();
+    for set in sets {
+        let names: Vec<&str> = set.iter().map(|protection| protection.name()).collect();
+        let mut sandbox = config::find(None, "oci")?;
+        sandbox.name = format!("oci-without-{}", names.join("-"));
+        sandbox.without = set;
+        if let Some(level) = arguments.selection.level {
+            sandbox.policy.level = level.into();
+        } else {
+            sandbox.policy.level = crate::case::Level::Hostile;
+        }
+        sandboxes.push(sandbox);
+    }
+    let plan = Plan {
+        library,
+        cases,
+        sandboxes,
+        only_weakened: true,
+        jobs: None,
+        json: arguments.json.as_deref(),
+        junit: None,
+    };
+    let mut unproven = 0;
+    carry_out(plan, |report, style| {
+        unproven = super::proof::write(report, &mut io::stdout().lock(), style)?;
+        Ok(())
+    })?;
+    Ok(if unproven == 0 {
+        crate::exit_code::HELD
+    } else {
+        crate::exit_code::ESCAPED
+    })
+}
+
+/// Removes what killed runs left.
+pub fn clean() -> Result<i32> {
+    let hierarchy = Hierarchy::find().ok();
+    let reaped = bench::reap(hierarchy.as_ref());
+    if let Some(hierarchy) = hierarchy {
+        hierarchy.tidy();
+    }
+    match reaped.len() {
+        0 => println!("nothing was left behind"),
+        count => println!(
+            "removed what {count} ended runs had left: {}",
+            reaped.join(", ")
+        ),
+    }
+    Ok(crate::exit_code::HELD)
+}
+
+/// Everything that is known before anything runs.
+struct Plan<'a> {
+    library: Library,
+    cases: Vec<Case>,
+    sandboxes: Vec<Sandbox>,
+    only_weakened: bool,
+    jobs: Option<usize>,
+    json: Option<&'a Path>,
+    junit: Option<&'a Path>,
+}
+
+fn carry_out(
+    plan: Plan<'_>,
+    tell: impl FnOnce(&Report, crate::report::style::Style) -> io::Result<()>,
+) -> Result<i32> {
+    let paths: Vec<&Path> = plan.json.into_iter().chain(plan.junit).collect();
+    let files = claim_all(paths).map_err(all_of)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    let began = (SystemTime::now(), Instant::now());
+    let (report, code) = runtime.block_on(async {
+        let bench = Bench::open()?;
+        needs_a_cgroup(&plan.sandboxes, &bench)?;
+        let audit = Audit {
+            jobs: plan.jobs.unwrap_or_else(|| run::default_jobs(&bench)),
+            only_weakened: plan.only_weakened,
+            cases: plan.cases,
+            sandboxes: plan.sandboxes,
+        };
+        let style = terminal::style(&io::stderr());
+        let mut live = Live::new(io::stderr().is_terminal(), style);
+        live.event(Event::Started {
+            sandbox: &names(&audit.sandboxes),
+            total: audit.planned(&bench).len(),
+        });
+        let mut caught = None;
+        let outcome = run::run(
+            &audit,
+            &bench,
+            &mut |trial| live.event(Event::TrialDone(trial)),
+            interruption(&mut caught),
+        )
+        .await?;
+        live.finish();
+        let report = report(outcome, &plan.library, began);
+        let decision = gate::decide(&report, caught);
+        anyhow::Ok((report, decision.exit_code))
+    })?;
+    drop(runtime);
+    let mut report = report;
+    report.exit_code = code;
+    tell(&report, terminal::style(&io::stdout())).or_else(closed_pipe)?;
+    write_files(&report, &files, &plan.json, &plan.junit)?;
+    Ok(code)
+}
+
+/// A reader that has seen enough (`| head`) does not change the verdict.
+fn closed_pipe(error: io::Error) -> Result<()> {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(anyhow!(error).context("write to standard output")),
+    }
+}
+
+fn write_files(
+    report: &Report,
+    files: &[ReportFile],
+    json_path: &Option<&Path>,
+    junit_path: &Option<&Path>,
+) -> Result<()> {
+    let mut files = files.iter();
+    if json_path.is_some() {
+        if let Some(file) = files.next() {
+            file.write(|out| json::write(report, out))?;
+        }
+    }
+    if junit_path.is_some() {
+        if let Some(file) = files.next() {
+            file.write(|out| junit::write(report, out))?;
+        }
+    }
+    Ok(())
+}
+
+fn report(outcome: run::Outcome, library: &Library, began: (SystemTime, Instant)) -> Report {
+    Report {
+        schema: 1,
+        tool: Tool {
+            name: "escape-audit",
+            version: env!("CARGO_PKG_VERSION"),
+            library: library.digest.clone(),
+        },
+        started: rfc3339(began.0),
+        elapsed: began.1.elapsed(),
+        incomplete: outcome
+            .interrupted
+            .then(|| "the audit was interrupted; only what was decided by then is here".to_owned()),
+        summary: Summary::of(&outcome.trials),
+        sandboxes: outcome.sandboxes,
+        trials: outcome.trials,
+        exit_code: 0,
+    }
+}
+
+/// Ends with the first of SIGINT, SIGTERM and SIGHUP. A second one ends the program at once.
+async fn interruption(caught: &mut Option<Interrupted>) {
+    let wait = async |kind: SignalKind| match signal(kind) {
+        Ok(mut stream) => {
+            stream.recv().await;
+        }
+        Err(_) => std::future::pending().await,
+    };
+    let which = tokio::select! {
+        () = wait(SignalKind::interrupt()) => Interrupted::Interrupt,
+        () = wait(SignalKind::terminate()) => Interrupted::Terminate,
+        () = wait(SignalKind::hangup()) => Interrupted::HangUp,
+    };
+    *caught = Some(which);
+    eprintln!("stopping: what runs is being cleaned up; once more to leave at once");
+    std::thread::spawn(leave_at_the_next_signal);
+}
+
+fn leave_at_the_next_signal() {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    else {
+        return;
+    };
+    let status = runtime.block_on(async {
+        let (Ok(mut interrupt), Ok(mut terminate)) = (
+            signal(SignalKind::interrupt()),
+            signal(SignalKind::terminate()),
+        ) else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => crate::exit_code::INTERRUPTED,
+            _ = terminate.recv() => crate::exit_code::TERMINATED,
+        }
+    });
+    eprintln!("left at once: sandboxes may still be there; `escape-audit clean` removes them");
+    std::process::exit(status);
+}
+
+fn select(selection: &Selection) -> Result<(Library, Vec<Case>)> {
+    let library = Library::load(&selection.folders)?;
+    let cases: Vec<Case> = selection
+        .filter()
+        .select(&library)?
+        .into_iter()
+        .cloned()
+        .collect();
+    Ok((library, cases))
+}
+
+fn project(given: Option<&Path>) -> Result<Option<Project>> {
+    match given {
+        Some(path) => Ok(Some(config::load(path)?)),
+        None if Path::new(config::FILE_NAME).is_file() => {
+            Ok(Some(config::load(Path::new(config::FILE_NAME))?))
+        }
+        None => Ok(None),
+    }
+}
+
+fn sandboxes(arguments: &Run, project: Option<&Project>) -> Result<Vec<Sandbox>> {
+    if !arguments.launcher.is_empty() {
+        return Ok(vec![config::quick_command(arguments.launcher.clone())]);
+    }
+    if !arguments.sandboxes.is_empty() {
+        let mut found = Vec::new();
+        for name in &arguments.sandboxes {
+            found.push(config::find(project, name)?);
+        }
+        return Ok(found);
+    }
+    match project {
+        Some(project) if !project.sandboxes.is_empty() => Ok(project.sandboxes.clone()),
+        _ => Ok(vec![config::find(None, "oci")?]),
+    }
+}
+
+fn adjust(sandbox: &mut Sandbox, arguments: &Run) -> Result<()> {
+    if !arguments.without.is_empty() {
+        if sandbox.backend != BackendKind::Oci {
+            bail!(
+                "--without: the sandbox `{}` is a {}, whose protections are not ours to take away\n\
+                 help: change the launcher's own flags, or audit `--sandbox oci`",
+                sandbox.name,
+                sandbox.backend.name()
+            );
+        }
+        sandbox.without.extend(&arguments.without);
+    }
+    if let Some(timeout) = arguments.timeout {
+        sandbox.policy.timeout = Some(timeout);
+    }
+    if let Some(level) = arguments.selection.level {
+        sandbox.policy.level = level.into();
+    }
+    Ok(())
+}
+
+/// What can be known to be missing before anything runs.
+fn check(sandbox: &Sandbox) -> Result<()> {
+    if sandbox.backend == BackendKind::Command {
+        let program = sandbox.command.first().map_or("", String::as_str);
+        if find_program(program).is_none() {
+            bail!(
+                "the launcher `{program}` of the sandbox `{}` was not found\n\
+                 help: install it, or correct the command; nothing was run",
+                sandbox.name
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Never a sandbox without ceilings.
+fn needs_a_cgroup(sandboxes: &[Sandbox], bench: &Bench) -> Result<()> {
+    let Some(why) = &bench.no_cgroup else {
+        return Ok(());
+    };
+    if sandboxes
+        .iter()
+        .any(|sandbox| sandbox.backend == BackendKind::Oci)
+    {
+        bail!(
+            "the embedded sandbox cannot be given ceilings here: {why}\n\
+             help: run it with sudo, or inside `systemd-run --user --scope -p Delegate=yes -- escape-audit …`"
+        );
+    }
+    Ok(())
+}
+
+fn names(sandboxes: &[Sandbox]) -> String {
+    sandboxes
+        .iter()
+        .map(|sandbox| sandbox.name.as_str())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn all_of<E: std::fmt::Display>(errors: Vec<E>) -> anyhow::Error {
+    let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    anyhow!("{}", text.join("\nerror: "))
+}
+
+/// `2026-11-29T13:19:49Z`, by the civil calendar's own arithmetic (days from 1970-03-01 in eras of 400 years).
+fn rfc3339(time: SystemTime) -> String {
+    let seconds = time
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO)
+        .as_secs();
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        second / 3_600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_the_calendar_has_them() {
+        let at = |seconds| rfc3339(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_795_958_389), "2026-11-29T13:19:49Z");
+    }
+}

@@ -1,0 +1,263 @@
+//! What all trials of a run share: the range, the plants, the probe's file, the run's own group. Opened once; dropped,
+//! it leaves nothing.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+
+use crate::backend::oci_spec;
+use crate::config::{RangeMode, Sandbox};
+use crate::evidence::Witness;
+use crate::host::cgroup::{Cgroup, CgroupError, Hierarchy};
+use crate::host::probe;
+use crate::host::proc::{self, Baseline};
+use crate::host::run_dir::{self, RunDir};
+use crate::plan::Machine;
+use crate::range::plant::{self, Plants};
+use crate::range::{Entry, Mode, Options, Range};
+
+/// The file in a run's folder that lists what was planted outside it.
+pub const JOURNAL: &str = "planted";
+
+/// What all trials of a run share.
+pub struct Bench {
+    /// The canaries.
+    pub range: Range,
+    /// Decoys and planted files.
+    pub plants: Plants,
+    /// The probe's file.
+    pub probe: PathBuf,
+    /// What this machine can do.
+    pub machine: Machine,
+    /// The kernel counts swap by cgroup.
+    pub counts_swap: bool,
+    /// Why no cgroup can be made, where none can.
+    pub no_cgroup: Option<String>,
+    own_range: Baseline,
+    host_range: Baseline,
+    own: Witness,
+    set_uid: Option<PathBuf>,
+    _set_uid_dir: Option<RunDir>,
+    group: Option<RunGroup>,
+    // Last, so that it is dropped last.
+    dir: RunDir,
+}
+
+impl Bench {
+    /// Reaps what killed runs left, and sets everything up. Call it inside the runtime.
+    pub fn open() -> Result<Self> {
+        let hierarchy = Hierarchy::find();
+        reap(hierarchy.as_ref().ok());
+        let dir = RunDir::create()?;
+        let (hierarchy, no_cgroup) = match hierarchy {
+            Ok(found) => (Some(found), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let group = hierarchy
+            .map(|hierarchy| RunGroup::make(hierarchy, &dir.name))
+            .transpose()
+            .context("make the run's cgroup")?;
+        let probe = probe::install(&dir.path).context("write the probe")?;
+        let range = Range::open(&Options::new(&dir.path)).context("open the range")?;
+        let plants = Plants::plant(&dir.path).context("plant the canary files")?;
+        let root = nix::unistd::geteuid().is_root();
+        let set_uid_dir = if root { dir.for_set_uid() } else { None };
+        let set_uid = set_uid_dir
+            .as_ref()
+            .map(|folder| probe::install_set_uid(&folder.path))
+            .transpose()
+            .context("write the set-uid copy of the probe")?;
+        let entry = range.entry();
+        let identity = |fd: Option<&std::os::fd::OwnedFd>| {
+            nix::sys::stat::fstat(fd?.as_raw_fd())
+                .ok()
+                .map(|stat| stat.st_ino)
+        };
+        let own_range = Baseline::new(identity(entry.net.as_ref()), identity(entry.user.as_ref()));
+        let host_range = Baseline::new(None, None);
+        let own = own_witness(&host_range)?;
+        let counts_swap = group.as_ref().is_some_and(|group| group.counts_swap());
+        let machine = Machine {
+            root,
+            limiter: group.is_some(),
+            swap: if counts_swap { free_swap() } else { 0 },
+            ipv6: range.has_ipv6(),
+            cpus: cpus(),
+            own_range: *range.mode() == Mode::Own,
+        };
+        Ok(Self {
+            range,
+            plants,
+            probe,
+            machine,
+            counts_swap,
+            no_cgroup,
+            own_range,
+            host_range,
+            own,
+            set_uid,
+            _set_uid_dir: set_uid_dir,
+            group,
+            dir,
+        })
+    }
+
+    /// The run's own folder.
+    pub fn run_dir(&self) -> &Path {
+        &self.dir.path
+    }
+
+    /// A limiter's group for one trial; `None` where none can be made.
+    pub fn limiter(&self, name: &str) -> Result<Option<Cgroup>, CgroupError> {
+        self.group
+            .as_ref()
+            .map(|group| group.hierarchy.group(&Path::new(&group.name).join(name)))
+            .transpose()
+    }
+
+    /// The namespaces that a launcher of this sandbox enters first.
+    pub fn entry(&self, sandbox: &Sandbox) -> Option<Arc<Entry>> {
+        (sandbox.range == RangeMode::Own).then(|| self.range.entry())
+    }
+
+    /// The namespaces in which this sandbox's launcher starts.
+    pub fn baseline(&self, sandbox: &Sandbox) -> Baseline {
+        match sandbox.range {
+            RangeMode::Own => self.own_range.clone(),
+            RangeMode::Host => self.host_range.clone(),
+        }
+    }
+
+    /// The host's folders that a sandbox without `host-files` shows.
+    pub fn host_folders(&self) -> Vec<PathBuf> {
+        let mut folders = vec![self.plants.home.clone()];
+        folders.extend(self.plants.drop_dirs.iter().cloned());
+        folders
+    }
+
+    /// Where set-uid helpers may stand.
+    pub fn helpers(&self) -> Vec<String> {
+        let planted = self
+            .set_uid
+            .iter()
+            .map(|path| path.to_string_lossy().into_owned());
+        std::iter::once(oci_spec::SET_UID_HELPER.to_owned())
+            .chain(planted)
+            .collect()
+    }
+
+    /// Whether the probe has every right and sees everything that the harness itself has and sees: a launcher that
+    /// adds no isolation. The mount namespace does not count, since the harness makes one around every launcher.
+    pub fn adds_nothing(&self, witness: &Witness) -> bool {
+        let apart: BTreeSet<&str> = witness.own_namespaces.iter().map(String::as_str).collect();
+        apart.iter().all(|name| *name == "mnt")
+            && witness.own_root != Some(true)
+            && witness.uid == self.own.uid
+            && witness.cap_eff == self.own.cap_eff
+            && witness.no_new_privs == self.own.no_new_privs
+            && witness.seccomp == self.own.seccomp
+    }
+}
+
+fn own_witness(baseline: &Baseline) -> Result<Witness> {
+    let me = i32::try_from(std::process::id()).context("an impossible process id")?;
+    proc::witness(me, baseline).context("read /proc/self: is /proc mounted?")
+}
+
+/// The run's own group; removed on drop, with everything in it ended.
+struct RunGroup {
+    hierarchy: Hierarchy,
+    name: String,
+}
+
+impl RunGroup {
+    fn make(hierarchy: Hierarchy, name: &str) -> Result<Self, CgroupError> {
+        hierarchy.group(Path::new(name))?;
+        Ok(Self {
+            hierarchy,
+            name: name.to_owned(),
+        })
+    }
+
+    fn counts_swap(&self) -> bool {
+        self.hierarchy
+            .group(Path::new(&self.name).join("look").as_path())
+            .is_ok_and(|group| {
+                let counted = group
+                    .read("memory", "memory.memsw.usage_in_bytes")
+                    .is_some()
+                    || group.read("memory", "memory.swap.current").is_some();
+                let _ = group.remove();
+                counted
+            })
+    }
+}
+
+impl Drop for RunGroup {
+    fn drop(&mut self) {
+        clear(&self.hierarchy, &self.name);
+    }
+}
+
+/// Ends and removes a run's group, and the base with the last run.
+fn clear(hierarchy: &Hierarchy, name: &str) {
+    if let Ok(group) = hierarchy.group(Path::new(name)) {
+        group.kill();
+        let _ = group.remove();
+    }
+    hierarchy.tidy();
+}
+
+/// Removes what runs left whose owner is gone: processes, groups, planted files, folders. A live run is not touched.
+pub fn reap(hierarchy: Option<&Hierarchy>) -> Vec<String> {
+    let mut reaped = Vec::new();
+    if let Some(hierarchy) = hierarchy {
+        for name in hierarchy.runs() {
+            if run_dir::is_dead(&name) {
+                clear(hierarchy, &name);
+                reaped.push(name);
+            }
+        }
+    }
+    for folder in run_dir::dead_runs() {
+        plant::reap(&folder.join(JOURNAL));
+        if fs::remove_dir_all(&folder).is_ok() {
+            reaped.extend(
+                folder
+                    .file_name()
+                    .map(|name| name.to_string_lossy().into_owned()),
+            );
+        }
+    }
+    reaped.sort();
+    reaped.dedup();
+    reaped
+}
+
+/// Free swap space, in bytes.
+fn free_swap() -> u64 {
+    fs::read_to_string("/proc/meminfo")
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| {
+            let kib = line.strip_prefix("SwapFree:")?.trim().strip_suffix(" kB")?;
+            kib.parse::<u64>().ok().map(|kib| kib * 1024)
+        })
+        .unwrap_or(0)
+}
+
+/// The CPUs that this process may use, whatever quota it has itself.
+fn cpus() -> u64 {
+    let count = || -> io::Result<u64> {
+        let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))?;
+        let members =
+            (0..nix::sched::CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false));
+        Ok(members.count() as u64)
+    };
+    count().unwrap_or(1).max(1)
+}
