@@ -254,6 +254,16 @@ fn syscall(reader: &mut Reader<'_>, arguments: &View<'_, '_>) -> Option<Attempt>
         );
     }
     let name = arguments.text("name")?;
+    if let Some(at) = syscalls::bad_pointer(name)
+        && args.get(at).is_none_or(|(arg, _)| arg != "bad-pointer")
+    {
+        reader.report(
+            Code::WrongValue,
+            arguments.span_of("args"),
+            format!("argument {} of `{name}` is not \"bad-pointer\"", at + 1),
+            "it has to be, so that the call does nothing where it is reached",
+        );
+    }
     Some(Attempt::Syscall {
         name: name.to_owned(),
         number: syscalls::number(name)?,

@@ -8,7 +8,7 @@ use crate::case::{
 };
 use crate::diag::schema::Named as _;
 use crate::diag::{Code, Diagnostic, Diagnostics, suggest};
-use crate::protection::PROTECTIONS;
+use crate::protection::{PROTECTIONS, Protection};
 use crate::safe_text::SafeText;
 
 const WIDTH: usize = 80;
@@ -65,38 +65,40 @@ pub fn explain(case: &Case, out: &mut dyn Write) -> io::Result<()> {
     )?;
     section(out, "Why it matters", std::slice::from_ref(&case.why))?;
     section(out, "How to fix it", std::slice::from_ref(&case.fix))?;
-    section(out, "Where to read more", &case.references)?;
-    section(
-        out,
-        "Where it is written",
-        &[format!(
-            "{} (sha256 {})",
-            case.source.display(),
-            &case.digest[..12]
-        )],
-    )
+    verbatim(out, "Where to read more", &case.references)?;
+    let place = format!("{} (sha256 {})", case.source.display(), &case.digest[..12]);
+    verbatim(out, "Where it is written", &[place])
 }
 
 fn headline(case: &Case) -> String {
-    let mut parts = vec![
-        format!("{} severity", case.severity.word()),
-        format!("level {}", case.level.word()),
-        format!(
-            "danger {}: {}",
-            u8::from(case.danger),
-            danger_words(case.danger)
-        ),
-    ];
+    let mut lines = format!(
+        "{} severity, level {}, danger {} ({})",
+        case.severity.word(),
+        case.level.word(),
+        u8::from(case.danger),
+        danger_words(case.danger)
+    );
     if case.status == Status::Experimental {
-        parts.push("experimental: it never gates".into());
+        lines.push_str("\nexperimental: it is shown and never gates");
     }
     if !case.techniques.is_empty() {
-        parts.push(format!("MITRE ATT&CK {}", case.techniques.join(", ")));
+        lines.push_str(&format!("\nMITRE ATT&CK {}", case.techniques.join(", ")));
     }
     if !case.tags.is_empty() {
-        parts.push(format!("tags {}", case.tags.join(", ")));
+        lines.push_str(&format!("\ntags {}", case.tags.join(", ")));
     }
-    parts.join("\n")
+    lines
+}
+
+/// Lines that must not be broken: addresses and paths are there to be copied.
+fn verbatim(out: &mut dyn Write, title: &str, lines: &[String]) -> io::Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{title}")?;
+    lines
+        .iter()
+        .try_for_each(|line| writeln!(out, "  {}", SafeText::line(line)))
 }
 
 fn section(out: &mut dyn Write, title: &str, lines: &[String]) -> io::Result<()> {
@@ -120,26 +122,28 @@ fn section(out: &mut dyn Write, title: &str, lines: &[String]) -> io::Result<()>
 }
 
 fn stops(case: &Case) -> Vec<String> {
-    let set = |protections: &[crate::protection::Protection]| {
-        let words = protections.iter().filter_map(|protection| {
-            PROTECTIONS
-                .iter()
-                .find(|(known, _, _)| known == protection)
-                .map(|(_, name, meaning)| format!("`{name}` ({meaning})"))
-        });
-        words.collect::<Vec<_>>().join(" and ")
-    };
     let mut lines = Vec::new();
     if !case.weakened.remove.is_empty() {
-        lines.push(format!(
-            "{}. Without that, it must get through.",
-            set(&case.weakened.remove)
-        ));
+        lines.push(set_words(&case.weakened.remove));
     }
     for (backend, protections) in &case.weakened.by_backend {
-        lines.push(format!("On `{backend}`: {}.", set(protections)));
+        lines.push(format!("On `{backend}`: {}", set_words(protections)));
     }
     lines
+}
+
+fn set_words(protections: &[Protection]) -> String {
+    let words = protections.iter().filter_map(|protection| {
+        let known = PROTECTIONS.iter().find(|(known, _, _)| known == protection);
+        known.map(|(_, name, meaning)| format!("`{name}` ({meaning})"))
+    });
+    match &words.collect::<Vec<_>>()[..] {
+        [one] => format!("{one}. Without it, the attempt must get through."),
+        all => format!(
+            "Each of {}. Without all of them, the attempt must get through.",
+            all.join(", ")
+        ),
+    }
 }
 
 fn danger_words(danger: Danger) -> &'static str {
@@ -306,7 +310,8 @@ mod tests {
                 "{text}"
             );
             assert!(
-                text.lines().all(|line| line.chars().count() <= 120),
+                text.lines()
+                    .all(|line| line.chars().count() <= WIDTH || line.contains("://")),
                 "{text}"
             );
         }

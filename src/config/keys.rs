@@ -16,7 +16,7 @@ pub const POLICY: &str = "sandbox.NAME.policy";
 #[rustfmt::skip] // one key a line
 pub const KEYS: &[Key] = &[
     key("", "sandbox", Shape::Table, "the sandboxes: one `[sandbox.NAME]` each"),
-    Key { required: true, ..key(SANDBOX, "backend", Shape::OneOf(backends), "the kind of sandbox") },
+    Key { required: true, ..key(SANDBOX, "backend", Shape::OneOf(backends), "the kind of sandbox; this version has no `docker` yet") },
     // Compose's names, with Compose's meaning.
     key(SANDBOX, "network_mode", Shape::OneOf(network_modes), "`none`, or `host`: the network in which the canaries stand"),
     key(SANDBOX, "read_only", Shape::Flag, "the root file system cannot be written"),

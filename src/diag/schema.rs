@@ -94,6 +94,14 @@ impl Shape {
         }
     }
 
+    /// The words of a closed list; none for other shapes.
+    pub fn words(self) -> Vec<&'static str> {
+        match self {
+            Self::OneOf(names) | Self::ManyOf(names) => names(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether a value has the right type.
     pub fn fits(self, value: &DeValue<'_>) -> bool {
         matches!(
