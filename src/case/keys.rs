@@ -13,7 +13,7 @@ use crate::protection::Protection;
 #[rustfmt::skip] // one key a line
 pub const KEYS: &[Key] = &[
     // The case itself.
-    must("", "title", Shape::Line, "one line that says what is tried"),
+    must("", "title", Shape::Line(100), "one line that says what is tried"),
     must("", "severity", Shape::OneOf(words::<Severity>), "how bad it is when it gets through"),
     must("", "level", Shape::OneOf(words::<Level>), "the lowest level of paranoia at which it must hold"),
     must("", "why", Shape::Text, "why it matters"),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::schema::{Key, LONGEST_LINE, Shape};
+use super::schema::{Key, Shape};
 use super::units::article;
 use super::view::View;
 use super::{Code, Diagnostic, Diagnostics, Source, closest, suggest};
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
         // A wrong item spoils itself, not its list: whoever reads the list finds the mistakes in the others.
         let is_list = matches!(found, DeValue::Array(items) if !items.is_empty());
         match (key.shape, found) {
-            (Shape::Text | Shape::Line, DeValue::String(text)) => {
+            (Shape::Text | Shape::Line(_), DeValue::String(text)) => {
                 self.plain_text(key, text, value.span());
             }
             (Shape::OneOf(names), DeValue::String(text)) => {
@@ -271,7 +271,7 @@ impl<'a> Reader<'a> {
                 key.name
             );
             self.report(Code::WrongValue, span, message, "remove it");
-        } else if matches!(key.shape, Shape::Line) && text.chars().count() > LONGEST_LINE {
+        } else if matches!(key.shape, Shape::Line(most) if text.chars().count() > most) {
             self.out_of_range(key, span);
         }
     }

@@ -26,9 +26,6 @@ pub struct Key {
     pub doc: &'static str,
 }
 
-/// The longest [`Shape::Line`], in characters.
-pub const LONGEST_LINE: usize = 100;
-
 /// Closed lists of up to so many words are spelled out in messages.
 const SHORT_LIST: usize = 6;
 
@@ -37,8 +34,8 @@ const SHORT_LIST: usize = 6;
 pub enum Shape {
     /// A text that is not empty.
     Text,
-    /// A text of one line, not empty, short enough for a table.
-    Line,
+    /// A text of one line, not empty, at most so many characters long.
+    Line(usize),
     /// A list of texts, none of them empty.
     Texts,
     /// A program and its arguments: texts of any kind, at least one.
@@ -72,7 +69,7 @@ impl Shape {
     pub fn describe(self) -> String {
         match self {
             Self::Text => "a text".into(),
-            Self::Line => format!("a text of one line, at most {LONGEST_LINE} characters"),
+            Self::Line(most) => format!("a text of one line, at most {most} characters"),
             Self::Texts => "a list of texts".into(),
             Self::Argv => "a list of a program and its arguments".into(),
             Self::OneOf(names) if names().len() > SHORT_LIST => "a word of a closed list".into(),
@@ -107,7 +104,7 @@ impl Shape {
         matches!(
             (self, value),
             (
-                Self::Text | Self::Line | Self::Duration | Self::OneOf(_),
+                Self::Text | Self::Line(_) | Self::Duration | Self::OneOf(_),
                 DeValue::String(_)
             ) | (
                 Self::Texts | Self::ManyOf(_) | Self::Pairs | Self::Arguments | Self::Argv,
