@@ -78,10 +78,11 @@ impl Running {
 
     /// The run has ended: a backend that owns its sandbox's group ends what is still in it.
     pub fn after_end(&self) {
-        if self.control.is_some() && self.cleanup {
-            if let Some(payload) = &self.payload {
-                payload.kill();
-            }
+        if self.control.is_some()
+            && self.cleanup
+            && let Some(payload) = &self.payload
+        {
+            payload.kill();
         }
     }
 

@@ -24,6 +24,12 @@ pub enum Command {
     Run(Run),
     /// Show that every case can fail: without the protections that it names, its attempt must get through
     Prove(Prove),
+    /// Show the cases
+    List(List),
+    /// Show one case: what is tried, what proves it, why it matters, what to do
+    Explain(Explain),
+    /// Check case files, and say everything that is wrong with them
+    Lint(Lint),
     /// Remove what killed runs left behind
     Clean,
 }
@@ -69,6 +75,35 @@ pub struct Prove {
     /// Write a JSON report
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// `list`.
+#[derive(Debug, Args)]
+pub struct List {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub selection: Selection,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// The case's id, `<category>/<name>`
+    pub case: String,
+    /// More cases: a folder of `<category>/<name>.toml`; may be given more than once
+    #[arg(long = "cases", value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
+}
+
+/// `lint`.
+#[derive(Debug, Args)]
+pub struct Lint {
+    /// A folder of `<category>/<name>.toml` [default: the library itself]
+    #[arg(value_name = "DIR")]
+    pub folder: Option<PathBuf>,
 }
 
 /// Which cases.

@@ -16,7 +16,7 @@ use crate::config::{self, BackendKind, Project, Sandbox};
 use crate::gate::{self, Interrupted};
 use crate::host::cgroup::Hierarchy;
 use crate::report::live::{Event, Live};
-use crate::report::write::{ReportFile, claim_all};
+use crate::report::write::claim_all;
 use crate::report::{Report, Summary, Tool, human, json, junit};
 use crate::run::bench::{self, Bench};
 use crate::run::{self, Audit};
@@ -164,7 +164,13 @@ fn carry_out(
     let mut report = report;
     report.exit_code = code;
     tell(&report, terminal::style(&io::stdout())).or_else(closed_pipe)?;
-    write_files(&report, &files, &plan.json, &plan.junit)?;
+    let mut files = files.iter();
+    if let (Some(_), Some(file)) = (plan.json, files.next()) {
+        file.write(|out| json::write(&report, out))?;
+    }
+    if let (Some(_), Some(file)) = (plan.junit, files.next_back()) {
+        file.write(|out| junit::write(&report, out))?;
+    }
     Ok(code)
 }
 
@@ -174,26 +180,6 @@ fn closed_pipe(error: io::Error) -> Result<()> {
         io::ErrorKind::BrokenPipe => Ok(()),
         _ => Err(anyhow!(error).context("write to standard output")),
     }
-}
-
-fn write_files(
-    report: &Report,
-    files: &[ReportFile],
-    json_path: &Option<&Path>,
-    junit_path: &Option<&Path>,
-) -> Result<()> {
-    let mut files = files.iter();
-    if json_path.is_some() {
-        if let Some(file) = files.next() {
-            file.write(|out| json::write(report, out))?;
-        }
-    }
-    if junit_path.is_some() {
-        if let Some(file) = files.next() {
-            file.write(|out| junit::write(report, out))?;
-        }
-    }
-    Ok(())
 }
 
 fn report(outcome: run::Outcome, library: &Library, began: (SystemTime, Instant)) -> Report {

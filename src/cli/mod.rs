@@ -2,11 +2,19 @@
 
 pub mod args;
 pub mod audit;
+pub mod docs;
+pub mod explain;
+pub mod lint;
+pub mod list;
 pub mod proof;
 pub mod terminal;
 
+use std::io::{self, Write};
+
+use anyhow::{Context, Result};
 use clap::Parser;
 
+use crate::case::Library;
 use crate::exit_code;
 use args::{Arguments, Command};
 
@@ -16,25 +24,56 @@ pub fn main() -> i32 {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are no mistakes, and go to standard output.
-            let code = if error.use_stderr() {
+            let mistake = error.use_stderr();
+            let _ = error.print();
+            return if mistake {
                 exit_code::USAGE
             } else {
                 exit_code::HELD
             };
-            let _ = error.print();
-            return code;
         }
     };
-    let done = match arguments.command {
-        Command::Run(run) => audit::run(&run),
-        Command::Prove(prove) => audit::prove(&prove),
+    let done = match &arguments.command {
+        Command::Run(run) => audit::run(run),
+        Command::Prove(prove) => audit::prove(prove),
+        Command::List(list) => show_list(list),
+        Command::Explain(explain) => show_case(explain),
+        Command::Lint(lint) => check_cases(lint),
         Command::Clean => audit::clean(),
     };
-    match done {
-        Ok(code) => code,
-        Err(error) => {
-            eprint!("{}", terminal::complaint(&error));
-            exit_code::USAGE
+    done.unwrap_or_else(|error| {
+        let _ = write!(io::stderr(), "{}", terminal::complaint(&error));
+        exit_code::USAGE
+    })
+}
+
+fn show_list(arguments: &args::List) -> Result<i32> {
+    let library = Library::load(&arguments.selection.folders)?;
+    let cases = arguments.selection.filter().select(&library)?;
+    print(|out| match arguments.json {
+        true => list::json(&cases, &library.digest, out),
+        false => list::table(&cases, out),
+    })
+}
+
+fn show_case(arguments: &args::Explain) -> Result<i32> {
+    let library = Library::load(&arguments.folders)?;
+    let case = explain::find(&library, &arguments.case)?;
+    print(|out| explain::explain(case, out))
+}
+
+fn check_cases(arguments: &args::Lint) -> Result<i32> {
+    let library = lint::lint(arguments.folder.as_deref())?;
+    print(|out| lint::praise(&library, out))
+}
+
+/// Writes to standard output. A reader that has seen enough (`| head`) is no mistake.
+fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<i32> {
+    let mut out = io::stdout().lock();
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("write to standard output")
         }
+        _ => Ok(exit_code::HELD),
     }
 }

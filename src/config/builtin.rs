@@ -29,13 +29,24 @@ pub fn quick_command(argv: Vec<String>) -> Sandbox {
     }
 }
 
+/// What the embedded sandbox promises, with scratch space where every machine has it.
+fn promised_by_nothing() -> Policy {
+    let mut policy = Policy::default();
+    for place in &mut policy.writable {
+        if place == "/scratch" {
+            *place = "/tmp".into();
+        }
+    }
+    policy
+}
+
 impl Sandbox {
     /// A sandbox of this kind with nothing configured.
     pub fn new(name: &str, backend: BackendKind) -> Self {
         let (settings, policy) = match backend {
             BackendKind::Oci => (Settings::default(), Policy::default()),
             BackendKind::Command => (unprotected(), promised_by_a_launcher()),
-            BackendKind::Unsandboxed => (unprotected(), Policy::default()),
+            BackendKind::Unsandboxed => (unprotected(), promised_by_nothing()),
         };
         Self {
             name: name.to_owned(),

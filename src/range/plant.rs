@@ -123,6 +123,10 @@ impl Plants {
                 plants.drop_dirs.push(folder);
             }
         }
+        // Where a sandbox is given one of the host's folders on purpose, a file of the host has to lie in it.
+        for folder in plants.drop_dirs.clone() {
+            plants.add(&mut journal, folder.join(unique()), Family::Host, 0o644);
+        }
         plants.learn();
         Ok(plants)
     }

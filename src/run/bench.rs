@@ -21,9 +21,6 @@ use crate::plan::Machine;
 use crate::range::plant::{self, Plants};
 use crate::range::{Entry, Mode, Options, Range};
 
-/// The file in a run's folder that lists what was planted outside it.
-pub const JOURNAL: &str = "planted";
-
 /// What all trials of a run share.
 pub struct Bench {
     /// The canaries.
@@ -137,6 +134,12 @@ impl Bench {
     pub fn host_folders(&self) -> Vec<PathBuf> {
         let mut folders = vec![self.plants.home.clone()];
         folders.extend(self.plants.drop_dirs.iter().cloned());
+        folders.extend(
+            self.range
+                .socket_folders()
+                .iter()
+                .map(|folder| folder.to_path_buf()),
+        );
         folders
     }
 
@@ -177,7 +180,8 @@ struct RunGroup {
 
 impl RunGroup {
     fn make(hierarchy: Hierarchy, name: &str) -> Result<Self, CgroupError> {
-        hierarchy.group(Path::new(name))?;
+        hierarchy.group(Path::new(""))?.favour();
+        hierarchy.group(Path::new(name))?.favour();
         Ok(Self {
             hierarchy,
             name: name.to_owned(),
@@ -225,7 +229,7 @@ pub fn reap(hierarchy: Option<&Hierarchy>) -> Vec<String> {
         }
     }
     for folder in run_dir::dead_runs() {
-        plant::reap(&folder.join(JOURNAL));
+        plant::reap(&folder.join(plant::JOURNAL));
         if fs::remove_dir_all(&folder).is_ok() {
             reaped.extend(
                 folder

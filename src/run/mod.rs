@@ -111,6 +111,7 @@ pub async fn run(
         if !interrupted {
             for (planned, trial) in &mut done {
                 if measured_in_a_crowd(trial) {
+                    runner.able.borrow_mut().clear();
                     tokio::select! {
                         biased;
                         () = &mut stop => { interrupted = true; break; }
@@ -169,7 +170,6 @@ fn measured_in_a_crowd(trial: &Trial) -> bool {
             until: SpinUntil::Quota
         }
     ) && trial.judgement.verdict == Verdict::Inconclusive
-        && trial.judgement.reason == "not-throttled"
 }
 
 /// What was seen of a sandbox over all its trials.

@@ -144,10 +144,10 @@ async fn read<R: AsyncReadExt + Unpin>(stream: &mut Option<R>, buffer: &mut [u8]
 /// The end of the container's first process where the backend tells it, else the launcher's.
 async fn end(running: &mut Running) -> i32 {
     use std::os::unix::process::ExitStatusExt;
-    if let Some(control) = &mut running.control {
-        if let Some(status) = control.ended().await {
-            return status;
-        }
+    if let Some(control) = &mut running.control
+        && let Some(status) = control.ended().await
+    {
+        return status;
     }
     match running.child.wait().await {
         Ok(status) => status

@@ -16,9 +16,9 @@ use super::observe::{self, Meter};
 use super::records::Event;
 use super::session::{Happening, Session};
 use crate::backend::{Enforces, Launch, Stop, backend};
-use crate::case::{Attempt, Case, KilledBy, Need, SpinUntil};
+use crate::case::{Attempt, Case, Ceiling, KilledBy, Need, SpinUntil};
 use crate::config::{BackendKind, Sandbox, Settings};
-use crate::evidence::{Able, Cause, End, Evidence, Fault, SecretFound, Start, Target, Witness};
+use crate::evidence::{Able, Cause, End, Evidence, Fault, SecretFound, Start, Target};
 use crate::host::cgroup::Cgroup;
 use crate::host::counters::Ceilings;
 use crate::host::proc;
@@ -118,10 +118,15 @@ impl Trial<'_> {
             return self.fault("harness-failed", format!("start a sentinel: {error}"));
         }
         let dose = dose(self.case, &self.sandbox.policy, &self.given(&specs));
-        if let Some(limiter) = &self.limiter {
-            if let Err(error) = limiter.bound(dose.bounds) {
-                return self.fault("harness-failed", format!("bound the limiter: {error}"));
-            }
+        if let Some(limiter) = &self.limiter
+            && let Err(error) = limiter.bound(dose.bounds)
+        {
+            return self.fault("harness-failed", format!("bound the limiter: {error}"));
+        }
+        if let (Some(limiter), Some(Ceiling::Cpu)) =
+            (&self.limiter, dose.measure.map(|measure| measure.what))
+        {
+            limiter.favour();
         }
         let backend = backend(self.sandbox.backend);
         let host_folders: Vec<PathBuf> = self.bench.host_folders();
@@ -181,14 +186,15 @@ impl Trial<'_> {
         // The counters are there as long as the group is: even after the first process ended.
         meter.sample();
         let evidence = &mut self.seen.evidence;
-        if meter.oom_kills() > 0 && !session.records.inside.ended {
-            if let End::ByItself { .. } = evidence.end {
-                let after_ms = millis(self.started.elapsed());
-                evidence.end = End::BySandbox {
-                    cause: Cause::Memory,
-                    after_ms,
-                };
-            }
+        if meter.oom_kills() > 0
+            && !session.records.inside.ended
+            && let End::ByItself { .. } = evidence.end
+        {
+            let after_ms = millis(self.started.elapsed());
+            evidence.end = End::BySandbox {
+                cause: Cause::Memory,
+                after_ms,
+            };
         }
         session.drain().await;
         if let Some(measure) = &dose.measure {
@@ -342,15 +348,16 @@ impl Trial<'_> {
                             Event::Begin => meter.begin(),
                             Event::Hold => {
                                 meter.sample();
-                                self.look_while_held(session);
+                                self.look_while_held();
                                 session
                                     .say(&[Message::new(&["next"]).with("id", "a")])
                                     .await;
                             }
-                            Event::Step(what, Outcome::Ok) if what == "detach" => {
-                                if dose.killed_by.is_some_and(|by| by != KilledBy::Timeout) {
-                                    trial_ends = Some(Instant::now() + SETTLE);
-                                }
+                            Event::Step(what, Outcome::Ok)
+                                if what == "detach"
+                                    && dose.killed_by.is_some_and(|by| by != KilledBy::Timeout) =>
+                            {
+                                trial_ends = Some(Instant::now() + SETTLE);
                             }
                             Event::End => {
                                 meter.sample();
@@ -366,7 +373,9 @@ impl Trial<'_> {
                 Happening::Exited(status) => {
                     meter.sample();
                     if self.still_running() {
-                        self.seen.evidence.end = End::ByItself { status };
+                        let ended = session.records.inside.ended;
+                        self.seen.evidence.end =
+                            ended_alone(status, promised, begun.elapsed(), ended);
                     }
                     break;
                 }
@@ -428,27 +437,12 @@ impl Trial<'_> {
     }
 
     /// What the host can see only while the probe waits.
-    fn look_while_held(&mut self, session: &Session) {
+    fn look_while_held(&mut self) {
         let token = self.token.as_str();
         self.seen
             .evidence
             .host_files
             .extend(self.bench.plants.host_files_with(token));
-        if matches!(self.case.attempt, Attempt::UserNamespace | Attempt::Mount) {
-            if let Some(pid) = session.running.init {
-                if let Some(fresh) = proc::witness(pid, &self.bench.baseline(self.sandbox)) {
-                    self.refresh(fresh);
-                }
-            }
-        }
-    }
-
-    /// A later look adds to the first one where it shows more power.
-    fn refresh(&mut self, fresh: Witness) {
-        if let Some(witness) = &mut self.seen.evidence.witness {
-            witness.cap_eff |= fresh.cap_eff;
-            witness.cap_prm |= fresh.cap_prm;
-        }
     }
 
     /// After the end of the run: late beacons and survivors count.
@@ -493,28 +487,14 @@ impl Trial<'_> {
     }
 
     fn find_secrets(&mut self) {
-        let names: &[String] = match &self.case.attempt {
-            Attempt::Environment { names } => names,
-            _ => &[],
-        };
-        let globs: Vec<_> = names
-            .iter()
-            .filter_map(|name| globset::Glob::new(name).ok())
-            .map(|glob| glob.compile_matcher())
-            .collect();
         let evidence = &mut self.seen.evidence;
         let mut found: Vec<SecretFound> = Vec::new();
         for key in ["env", "file"] {
             for fact in evidence.inside.facts_of(key) {
-                let Ok(hash) = std::str::from_utf8(&fact.value) else {
-                    continue;
-                };
+                let hash = std::str::from_utf8(&fact.value).unwrap_or_default();
                 let Some(secret) = self.bench.plants.match_secret(&self.nonce, hash) else {
                     continue;
                 };
-                if !globs.is_empty() && !globs.iter().any(|glob| glob.is_match(&secret.name)) {
-                    continue;
-                }
                 let secret = SecretFound {
                     name: secret.name,
                     found_in: fact.name.clone(),
@@ -624,11 +604,23 @@ impl Trial<'_> {
                 self.fault("left-behind", error.to_string());
             }
         }
-        if let Err(error) = fs::remove_dir_all(folder) {
-            if error.kind() != std::io::ErrorKind::NotFound {
-                self.fault("left-behind", format!("{}: {error}", folder.display()));
-            }
+        if let Err(error) = fs::remove_dir_all(folder)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            self.fault("left-behind", format!("{}: {error}", folder.display()));
         }
+    }
+}
+
+/// A run that nobody here ended. A launcher that promised a timeout, and is gone about then without the probe's last
+/// record, kept its promise; one that is gone much sooner proves nothing.
+fn ended_alone(status: i32, promised: Option<Duration>, after: Duration, complete: bool) -> End {
+    match promised {
+        Some(promised) if !complete && after >= promised.mul_f64(0.8) => End::BySandbox {
+            cause: Cause::Timeout,
+            after_ms: millis(after),
+        },
+        _ => End::ByItself { status },
     }
 }
 
