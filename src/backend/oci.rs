@@ -98,9 +98,6 @@ impl Backend for Oci {
                 )
             })?;
             let payload = limiter.below("sandbox");
-            let helper_group = limiter
-                .child("helper")
-                .map_err(|error| BackendError::new("backend-failed", error.to_string()))?;
             let request = prepare(start, &payload).map_err(|error| {
                 BackendError::new("backend-failed", format!("make the bundle: {error}"))
             })?;
@@ -110,7 +107,7 @@ impl Backend for Oci {
 
             let mut command = helper_command(&theirs);
             command.env_clear();
-            let child = launch::spawn(command, start, Some(&helper_group), false)?;
+            let child = launch::spawn(command, start, None, false)?;
             drop(theirs);
             let mut running = launch::running(child, Some(payload));
             running.cleanup = start.settings.cleanup;

@@ -35,6 +35,8 @@ pub fn main(socket: RawFd) -> i32 {
 
 fn run(stream: UnixStream) -> io::Result<()> {
     die_with_parent()?;
+    // The runtime comes back to the folder it was started from, which its user may not be able to read.
+    std::env::set_current_dir("/")?;
     // The container must not inherit the way back to the harness.
     nix::fcntl::fcntl(
         std::os::fd::AsRawFd::as_raw_fd(&stream),

@@ -82,6 +82,12 @@ pub fn config(settings: &Settings, context: &Context<'_>) -> Value {
         linux["readonlyPaths"] = json!(READ_ONLY);
     }
     if let Some((uid, gid)) = context.user_namespace {
+        // The one user of the namespace owns the device folder's file system; without root nothing else holds it.
+        let mut read_only = vec!["/dev"];
+        if settings.masked_paths {
+            read_only.extend(READ_ONLY);
+        }
+        linux["readonlyPaths"] = json!(read_only);
         linux["uidMappings"] = json!([{"containerID": 0, "hostID": uid, "size": 1}]);
         linux["gidMappings"] = json!([{"containerID": 0, "hostID": gid, "size": 1}]);
     }
@@ -135,6 +141,9 @@ fn resources(settings: &Settings) -> Value {
         resources["memory"] = json!({"limit": memory});
         if let Some(both) = settings.memswap_limit {
             resources["memory"]["swap"] = json!(both);
+            // libcontainer takes a swap allowance of nothing for none asked for, and leaves it open on version 2.
+            resources["unified"] =
+                json!({"memory.swap.max": both.saturating_sub(memory).to_string()});
         }
     }
     if let Some(cpus) = settings.cpus {

@@ -142,7 +142,10 @@ fn carry_out(
             sandboxes: plan.sandboxes,
         };
         let style = terminal::style(&io::stderr());
-        let mut live = Live::new(io::stderr().is_terminal(), style);
+        let mut live = match same_stream() {
+            true => Live::quiet(),
+            false => Live::new(io::stderr().is_terminal(), style),
+        };
         live.event(Event::Started {
             sandbox: &names(&audit.sandboxes),
             total: audit.planned(&bench).len(),
@@ -172,6 +175,16 @@ fn carry_out(
         file.write(|out| junit::write(&report, out))?;
     }
     Ok(code)
+}
+
+/// Progress and report in one file or pipe (`2>&1`) would tell every case twice; on a terminal the bar goes away.
+fn same_stream() -> bool {
+    let identity = |fd| {
+        nix::sys::stat::fstat(fd)
+            .ok()
+            .map(|stat| (stat.st_dev, stat.st_ino))
+    };
+    !io::stderr().is_terminal() && identity(1) == identity(2)
 }
 
 /// A reader that has seen enough (`| head`) does not change the verdict.

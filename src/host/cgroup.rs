@@ -59,6 +59,8 @@ pub struct Hierarchy {
     others: Vec<PathBuf>,
     /// The path below each mount point under which groups are made, without a leading slash.
     base: PathBuf,
+    /// The delegated group whose processes had to step aside into a leaf.
+    left: Option<PathBuf>,
 }
 
 impl Hierarchy {
@@ -87,6 +89,7 @@ impl Hierarchy {
             mounts,
             others,
             base: PathBuf::from(ROOT_GROUP),
+            left: None,
         };
         found.make_base()?;
         Ok(found)
@@ -100,11 +103,19 @@ impl Hierarchy {
             .lines()
             .find_map(|line| line.strip_prefix("0::/"))
             .unwrap_or_default();
+        // Somebody's run made this process, or its shell, step aside already.
+        let own = match Path::new(own) {
+            path if path.ends_with(LEAF) => {
+                path.parent().and_then(Path::to_str).unwrap_or_default()
+            }
+            _ => own,
+        };
         let at = |parent: &str| Self {
             version: Version::V2,
             mounts: vec![("", mount.clone())],
             others: Vec::new(),
             base: Path::new(parent).join(ROOT_GROUP),
+            left: None,
         };
         // Root first tries the top, where no process stands in the way; a container's own top, and an ordinary
         // user's delegated subtree, hold this process, which has to step aside into a leaf.
@@ -112,13 +123,16 @@ impl Hierarchy {
         if nix::unistd::geteuid().is_root() && top.make_base().is_ok() {
             return Ok(top);
         }
-        let delegated = at(own);
-        step_aside(&mount.join(own))?;
-        delegated
-            .make_base()
-            .map_err(|error| CgroupError::NoPlace {
+        let mut delegated = at(own);
+        let left = mount.join(own);
+        step_aside(&left)?;
+        if let Err(error) = delegated.make_base() {
+            step_back(&left);
+            return Err(CgroupError::NoPlace {
                 why: format!("the cgroup /{own} is not delegated to this user ({error})"),
-            })?;
+            });
+        }
+        delegated.left = Some(left);
         Ok(delegated)
     }
 
@@ -151,13 +165,21 @@ impl Hierarchy {
             others: self.others.iter().map(|mount| mount.join(&path)).collect(),
             path,
         };
-        for (_, dir) in &group.dirs {
-            make_dir(dir)?;
+        for (_, mount) in &self.mounts {
+            let mut dir = mount.join(&self.base);
+            for part in name {
+                // On version 2 a controller is there only where every group above hands it on.
+                if self.version == Version::V2 {
+                    enable_controllers(&dir)?;
+                }
+                dir.push(part);
+                make_dir(&dir)?;
+            }
         }
         Ok(group)
     }
 
-    /// Removes the base itself where no run uses it any more.
+    /// Removes the base itself where no run uses it any more, and lets those who stepped aside come back.
     pub fn tidy(&self) {
         for mount in self
             .mounts
@@ -166,6 +188,11 @@ impl Hierarchy {
             .chain(&self.others)
         {
             let _ = fs::remove_dir(mount.join(&self.base));
+        }
+        if let Some(left) = &self.left
+            && !left.join(ROOT_GROUP).exists()
+        {
+            step_back(left);
         }
     }
 
@@ -420,17 +447,48 @@ fn enable_controllers(dir: &Path) -> Result<(), CgroupError> {
         .map_err(io_error("write", &path))
 }
 
-/// A group of version 2 that bounds others must hold no process itself: this one moves into a leaf beside them.
+/// The leaf that processes step aside into.
+const LEAF: &str = "escape-audit.self";
+
+/// A group of version 2 that bounds others must hold no process itself: all of this one, the shell that the program
+/// was started from among them, move into a leaf beside them. They stay within what bounded them before.
 fn step_aside(own: &Path) -> Result<(), CgroupError> {
-    let leaf = own.join(format!("{ROOT_GROUP}.self"));
+    let leaf = own.join(LEAF);
     make_dir(&leaf).map_err(|error| CgroupError::NoPlace {
         why: format!(
             "the cgroup {} is not delegated to this user ({error})",
             own.display()
         ),
     })?;
-    let door = leaf.join("cgroup.procs");
-    fs::write(&door, std::process::id().to_string()).map_err(io_error("write", &door))
+    move_all(own, &leaf)
+}
+
+/// Undoes [`step_aside`].
+fn step_back(own: &Path) {
+    let leaf = own.join(LEAF);
+    let _ = fs::write(own.join("cgroup.subtree_control"), "-memory -pids -cpu");
+    let _ = move_all(&leaf, own);
+    let _ = fs::remove_dir(&leaf);
+}
+
+/// Moves every process, also those that are born meanwhile.
+fn move_all(from: &Path, to: &Path) -> Result<(), CgroupError> {
+    let door = to.join("cgroup.procs");
+    for _ in 0..100 {
+        let inside = fs::read_to_string(from.join("cgroup.procs")).unwrap_or_default();
+        if inside.is_empty() {
+            break;
+        }
+        for pid in inside.lines() {
+            match fs::write(&door, pid) {
+                Err(error) if error.raw_os_error() != Some(nix::libc::ESRCH) => {
+                    return Err(io_error("write", &door)(error));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 fn walk(dir: &Path, visit: &mut dyn FnMut(&Path)) {

@@ -75,7 +75,16 @@ fn write_outside(view: &View<'_>) -> Technique {
 /// The host looks into its own folders. What was made and is not there is the sandbox's own copy.
 fn write_to_host(view: &View<'_>) -> Technique {
     let steps = view.steps("write");
-    let made = made(view);
+    // A file right in a promised place is the control; the host's folders lie elsewhere, or deeper.
+    let is_control = |step: &Step| {
+        step.target.rsplit_once('/').is_some_and(|(place, _)| {
+            is_promised(view.policy, &step.target)
+                && view.policy.writable.iter().any(|w| w == place)
+        })
+    };
+    let (control, steps): (Vec<&Step>, Vec<&Step>) =
+        steps.into_iter().partition(|step| is_control(step));
+    let made: Vec<&Step> = made(view).into_iter().filter(|s| !is_control(s)).collect();
     let is_made = |step: &&Step| made.iter().any(|file| file.target == step.target);
     let refused: Vec<&Step> = steps.iter().copied().filter(|s| !is_made(s)).collect();
     let finding = if refused.is_empty() && !made.is_empty() {
@@ -90,7 +99,7 @@ fn write_to_host(view: &View<'_>) -> Technique {
     };
     Technique {
         through: Through::No,
-        control: scratch_works(view, &steps, false),
+        control: scratch_works(view, &control, false),
         finding,
     }
 }

@@ -205,16 +205,16 @@ impl RunGroup {
 impl Drop for RunGroup {
     fn drop(&mut self) {
         clear(&self.hierarchy, &self.name);
+        self.hierarchy.tidy();
     }
 }
 
-/// Ends and removes a run's group, and the base with the last run.
+/// Ends and removes a run's group.
 fn clear(hierarchy: &Hierarchy, name: &str) {
     if let Ok(group) = hierarchy.group(Path::new(name)) {
         group.kill();
         let _ = group.remove();
     }
-    hierarchy.tidy();
 }
 
 /// Removes what runs left whose owner is gone: processes, groups, planted files, folders. A live run is not touched.

@@ -95,16 +95,18 @@ pub fn dose(case: &Case, policy: &Policy, given: &Given) -> Dose {
             line.hold();
             line.field("name", &given.token);
             line.field("content", &given.token);
+            // Promised scratch is tried beside the host's folders: a sandbox that can write nowhere proves nothing.
+            let scratch = policy
+                .writable
+                .iter()
+                .filter(|path| !path.starts_with("/dev/"));
             match into {
                 WriteInto::OutsideScratch => line.field("mounts", "1"),
-                WriteInto::Host => line.all("dir", &given.host_folders),
-                WriteInto::Scratch => {
-                    let own = policy
-                        .writable
-                        .iter()
-                        .filter(|path| !path.starts_with("/dev/"));
-                    line.all("dir", own);
+                WriteInto::Host => {
+                    line.all("dir", &given.host_folders);
+                    line.all("dir", scratch);
                 }
+                WriteInto::Scratch => line.all("dir", scratch),
             }
         }
         Attempt::Connect { transport, .. } => {

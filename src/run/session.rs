@@ -10,7 +10,9 @@ use tokio::time::{Instant, sleep_until};
 use super::records::{Event, Records};
 use crate::backend::Running;
 
-/// How long what is still in the pipes is waited for after the launcher's end.
+/// After the launcher's end, what was written is in the pipes already: this is only the time to notice it.
+const NOTICE: Duration = Duration::from_millis(5);
+/// And this the bound where a survivor goes on writing.
 const DRAIN: Duration = Duration::from_millis(300);
 
 /// One conversation.
@@ -118,12 +120,12 @@ impl Session {
         }
     }
 
-    /// Reads what is still in the pipes after the end: until they are closed, or nobody writes any more.
+    /// Reads what is still in the pipes after the end. They need not be closed: a helper, or a survivor, may hold them.
     pub async fn drain(&mut self) -> Vec<Event> {
         let until = Instant::now() + DRAIN;
         let mut events = Vec::new();
-        while self.stdout.is_some() || self.stderr.is_some() {
-            match self.next(until).await {
+        while (self.stdout.is_some() || self.stderr.is_some()) && Instant::now() < until {
+            match self.next(Instant::now() + NOTICE).await {
                 Happening::Told(told) => events.extend(told),
                 Happening::Noise | Happening::Exited(_) => {}
                 Happening::Late => break,

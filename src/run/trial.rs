@@ -16,7 +16,7 @@ use super::observe::{self, Meter};
 use super::records::Event;
 use super::session::{Happening, Session};
 use crate::backend::{Enforces, Launch, Stop, backend};
-use crate::case::{Attempt, Case, Ceiling, KilledBy, Need, SpinUntil};
+use crate::case::{Attempt, Case, Ceiling, Danger, KilledBy, Need, SpinUntil};
 use crate::config::{BackendKind, Sandbox, Settings};
 use crate::evidence::{Able, Cause, End, Evidence, Fault, SecretFound, Start, Target};
 use crate::host::cgroup::Cgroup;
@@ -58,7 +58,10 @@ pub async fn trial(
     let started = std::time::Instant::now();
     let name = format!("trial-{number}");
     let folder = bench.run_dir().join(&name);
-    let limiter = bench.limiter(&name);
+    let limiter = match needs_no_bounds(case, sandbox) {
+        true => Ok(None),
+        false => bench.limiter(&name),
+    };
     let token = bench.range.watch();
     let mut trial = Trial {
         bench,
@@ -610,6 +613,11 @@ impl Trial<'_> {
             self.fault("left-behind", format!("{}: {error}", folder.display()));
         }
     }
+}
+
+/// Our own probe, only looking, needs no group to hold it: it ends by its own deadline, and with its process group.
+fn needs_no_bounds(case: &Case, sandbox: &Sandbox) -> bool {
+    sandbox.backend == BackendKind::Unsandboxed && case.danger == Danger::Looks
 }
 
 /// A run that nobody here ended. A launcher that promised a timeout, and is gone about then without the probe's last
