@@ -17,7 +17,7 @@ pub const INTERRUPTED: i32 = 130;
 /// SIGTERM: terminated before the end.
 pub const TERMINATED: i32 = 143;
 
-/// Every exit code with its sentence, for `help exit-codes`, reports and documentation.
+/// Every exit code with its sentence, for reports and documentation.
 pub const ALL: &[(i32, &str)] = &[
     (HELD, "everything held"),
     (

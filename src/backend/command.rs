@@ -8,6 +8,9 @@ use sha2::{Digest, Sha256};
 use super::{Backend, BackendError, Enforces, Launch, Pending, Running, launch};
 use crate::config::{Sandbox, Settings};
 
+/// In a launcher's arguments: the probe's path, so that a sandbox that shows no file of the host can be given this one.
+pub const PLACEHOLDER: &str = "{probe}";
+
 /// The `command` backend.
 pub struct Command;
 
@@ -20,7 +23,7 @@ impl Backend for Command {
             })?;
             let mut command = std::process::Command::new(program);
             command
-                .args(arguments)
+                .args(filled_in(arguments, start.probe))
                 .arg(start.probe)
                 .envs(start.environment.iter().map(|(name, value)| (name, value)));
             let child = launch::spawn(command, start, start.limiter, true)?;
@@ -47,6 +50,15 @@ impl Backend for Command {
     }
 }
 
+/// The arguments with the probe's path where [`PLACEHOLDER`] stands, alone or as a part of an argument.
+fn filled_in(arguments: &[String], probe: &Path) -> Vec<String> {
+    let probe = probe.to_string_lossy();
+    arguments
+        .iter()
+        .map(|argument| argument.replace(PLACEHOLDER, &probe))
+        .collect()
+}
+
 /// Where the launcher stands, found as `execvp` would.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
@@ -56,4 +68,29 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?)
         .map(|folder| folder.join(name))
         .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_placeholder_becomes_the_probes_path() {
+        let arguments = [
+            "--ro-bind",
+            "{probe}",
+            "{probe}",
+            "--volume={probe}:/p:ro",
+            "{}",
+        ];
+        let filled = filled_in(&arguments.map(String::from), Path::new("/run/x/probe"));
+        let expected = [
+            "--ro-bind",
+            "/run/x/probe",
+            "/run/x/probe",
+            "--volume=/run/x/probe:/p:ro",
+            "{}",
+        ];
+        assert_eq!(filled, expected);
+    }
 }

@@ -61,7 +61,8 @@ pub struct Run {
     /// How many short trials at a time [default: twice the CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: Option<u16>,
-    /// Any launcher, with its arguments; the probe's own command is appended
+    /// Any launcher, with its arguments; the probe's own command is appended, and `{probe}` in an argument stands for
+    /// its path
     #[arg(last = true, value_name = "LAUNCHER")]
     pub launcher: Vec<String>,
 }

@@ -9,10 +9,12 @@ use anyhow::{Context, Result, anyhow, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{Prove, Run, Selection};
+use super::proof::Proof;
 use super::terminal;
 use crate::backend::command::find_program;
 use crate::case::{Case, Expect, Library};
 use crate::config::{self, BackendKind, Project, Sandbox};
+use crate::exit_code;
 use crate::gate::{self, Interrupted};
 use crate::host::cgroup::Hierarchy;
 use crate::report::live::{Event, Live};
@@ -39,7 +41,9 @@ pub fn run(arguments: &Run) -> Result<i32> {
         json: arguments.json.as_deref(),
         junit: arguments.junit.as_deref(),
     };
-    carry_out(plan, |report, style| {
+    let decide =
+        |report: &Report, caught: Option<Interrupted>| gate::decide(report, caught).exit_code;
+    carry_out(plan, decide, |report, style| {
         human::write(report, &mut io::stdout().lock(), style)
     })
 }
@@ -81,15 +85,13 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
         json: arguments.json.as_deref(),
         junit: None,
     };
-    let mut unproven = 0;
-    carry_out(plan, |report, style| {
-        unproven = super::proof::write(report, &mut io::stdout().lock(), style)?;
-        Ok(())
-    })?;
-    Ok(if unproven == 0 {
-        crate::exit_code::HELD
-    } else {
-        crate::exit_code::ESCAPED
+    // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
+    let decide = |report: &Report, caught: Option<Interrupted>| match caught {
+        Some(_) => gate::decide(report, caught).exit_code,
+        None => Proof::of(report).exit_code(),
+    };
+    carry_out(plan, decide, |report, style| {
+        super::proof::write(report, &mut io::stdout().lock(), style)
     })
 }
 
@@ -107,7 +109,7 @@ pub fn clean() -> Result<i32> {
             reaped.join(", ")
         ),
     }
-    Ok(crate::exit_code::HELD)
+    Ok(exit_code::HELD)
 }
 
 /// Everything that is known before anything runs.
@@ -123,6 +125,7 @@ struct Plan<'a> {
 
 fn carry_out(
     plan: Plan<'_>,
+    decide: impl FnOnce(&Report, Option<Interrupted>) -> i32,
     tell: impl FnOnce(&Report, crate::report::style::Style) -> io::Result<()>,
 ) -> Result<i32> {
     let paths: Vec<&Path> = plan.json.into_iter().chain(plan.junit).collect();
@@ -160,8 +163,8 @@ fn carry_out(
         .await?;
         live.finish();
         let report = report(outcome, &plan.library, began);
-        let decision = gate::decide(&report, caught);
-        anyhow::Ok((report, decision.exit_code))
+        let code = decide(&report, caught);
+        anyhow::Ok((report, code))
     })?;
     drop(runtime);
     let mut report = report;
@@ -248,8 +251,8 @@ fn leave_at_the_next_signal() {
             return std::future::pending().await;
         };
         tokio::select! {
-            _ = interrupt.recv() => crate::exit_code::INTERRUPTED,
-            _ = terminate.recv() => crate::exit_code::TERMINATED,
+            _ = interrupt.recv() => exit_code::INTERRUPTED,
+            _ = terminate.recv() => exit_code::TERMINATED,
         }
     });
     eprintln!("left at once: sandboxes may still be there; `escape-audit clean` removes them");

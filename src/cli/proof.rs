@@ -2,14 +2,43 @@
 
 use std::io::{self, Write};
 
+use crate::exit_code;
 use crate::report::style::{Ink, Style};
 use crate::report::{Report, Trial};
 use crate::safe_text::SafeText;
 use crate::verdict::Verdict;
 
-/// Writes the proof and gives back how many cases of status stable are not proven.
-pub fn write(report: &Report, out: &mut dyn Write, style: Style) -> io::Result<usize> {
-    let mut unproven = 0;
+/// How many cases were shown to be able to fail, and how many of those that gate were not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Proof {
+    proven: usize,
+    skipped: usize,
+    unproven: usize,
+}
+
+impl Proof {
+    /// Of the report of an audit in which each sandbox lacks just what the case names.
+    pub fn of(report: &Report) -> Self {
+        let count = |wanted: fn(&Trial) -> bool| report.trials.iter().filter(|t| wanted(t)).count();
+        Self {
+            proven: count(is_proven),
+            skipped: count(is_skipped),
+            unproven: count(|trial| trial.gates && !is_proven(trial) && !is_skipped(trial)),
+        }
+    }
+
+    /// What `prove` exits with, when it came to its end.
+    pub fn exit_code(self) -> i32 {
+        match self {
+            Self { unproven: 1.., .. } => exit_code::ESCAPED,
+            Self { proven: 0, .. } => exit_code::NOTHING_RAN,
+            _ => exit_code::HELD,
+        }
+    }
+}
+
+/// Writes the proof.
+pub fn write(report: &Report, out: &mut dyn Write, style: Style) -> io::Result<()> {
     for sandbox in &report.sandboxes {
         writeln!(out, "{}", style.paint(Ink::Bold, &sandbox.sandbox.name))?;
         for trial in report
@@ -17,7 +46,6 @@ pub fn write(report: &Report, out: &mut dyn Write, style: Style) -> io::Result<u
             .iter()
             .filter(|t| t.sandbox == sandbox.sandbox.name)
         {
-            unproven += usize::from(!is_proven(trial) && trial.gates);
             let (word, ink) = match trial.judgement.verdict {
                 Verdict::Escaped => ("proven", Ink::Green),
                 Verdict::Skipped => ("skipped", Ink::Yellow),
@@ -41,20 +69,54 @@ pub fn write(report: &Report, out: &mut dyn Write, style: Style) -> io::Result<u
             }
         }
     }
-    let proven = report
-        .trials
-        .iter()
-        .filter(|trial| is_proven(trial))
-        .count();
+    let proof = Proof::of(report);
+    let skipped = match proof.skipped {
+        0 => String::new(),
+        count => format!(", {count} could not be tried here"),
+    };
     writeln!(
         out,
-        "\n{proven} of {} cases are shown to be able to fail",
+        "\n{} of {} cases are shown to be able to fail{skipped}",
+        proof.proven,
         report.trials.len()
     )?;
-    Ok(unproven)
+    if let Some(why) = &report.incomplete {
+        writeln!(out, "{why}")?;
+    }
+    Ok(())
+}
+
+fn is_proven(trial: &Trial) -> bool {
+    trial.judgement.verdict == Verdict::Escaped
 }
 
 /// A skip says that this machine cannot show it; it proves nothing and accuses nobody.
-fn is_proven(trial: &Trial) -> bool {
-    matches!(trial.judgement.verdict, Verdict::Escaped | Verdict::Skipped)
+fn is_skipped(trial: &Trial) -> bool {
+    trial.judgement.verdict == Verdict::Skipped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+    use Verdict::{Blocked, Escaped, Inconclusive, Skipped};
+
+    fn exit_code(verdicts: &[Verdict]) -> i32 {
+        let mut report = sample::empty();
+        let trials = verdicts
+            .iter()
+            .map(|v| sample::trial("a", "network/tcp", *v));
+        report.trials = trials.collect();
+        Proof::of(&report).exit_code()
+    }
+
+    #[test]
+    fn only_an_escape_proves_that_a_case_can_fail() {
+        assert_eq!(exit_code(&[Escaped]), 0);
+        assert_eq!(exit_code(&[Escaped, Skipped]), 0);
+        assert_eq!(exit_code(&[Escaped, Blocked]), 1);
+        assert_eq!(exit_code(&[Inconclusive]), 1);
+        assert_eq!(exit_code(&[Skipped]), 4);
+        assert_eq!(exit_code(&[]), 4);
+    }
 }

@@ -36,7 +36,7 @@ pub const KEYS: &[Key] = &[
     // Ours.
     key(SANDBOX, "rootfs", Shape::Line(4096), "a folder that becomes the root file system; without it, there is the probe and nothing else"),
     key(SANDBOX, "without", Shape::ManyOf(words::<Protection>), "protections taken away on purpose; what is promised stays the same"),
-    key(SANDBOX, "command", Shape::Argv, "the launcher and its arguments; the probe's own command is appended"),
+    key(SANDBOX, "command", Shape::Argv, "the launcher and its arguments; the probe's own command is appended, and `{probe}` in an argument stands for its path"),
     key(SANDBOX, "range", Shape::OneOf(only_host), "`host`: the launcher needs the real network, and network cases are skipped"),
     key(SANDBOX, "carrier", Shape::OneOf(carriers), "how the attempts get in"),
     key(SANDBOX, "policy", Shape::Table, "what the sandbox promises, by which it is judged"),

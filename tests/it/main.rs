@@ -2,4 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod pages;
 mod range;
+mod readme;

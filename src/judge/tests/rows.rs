@@ -385,12 +385,12 @@ fn without_a_witness_blocked_says_inside_only() {
 
 #[test]
 fn every_reason_is_registered_once() {
-    let mut codes: Vec<&str> = reasons::REASONS.iter().map(|(code, _)| *code).collect();
+    let mut codes: Vec<&str> = reasons::REASONS.iter().map(|(_, code, _)| *code).collect();
     codes.sort_unstable();
     let all = codes.len();
     codes.dedup();
     assert_eq!(codes.len(), all);
-    for (code, sentence) in reasons::REASONS {
+    for (_, code, sentence) in reasons::REASONS {
         assert!(
             code.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'),
             "{code}"
