@@ -14,6 +14,7 @@ pub mod diag;
 pub mod evidence;
 pub mod exit_code;
 pub mod gate;
+pub mod hidden;
 pub mod host;
 pub mod judge;
 pub mod plan;

@@ -77,6 +77,8 @@ pub struct Launch<'a> {
     pub host_folders: &'a [std::path::PathBuf],
     /// Run as this user where the backend has no setting for it: an attempt that means nothing to root.
     pub as_user: Option<(u32, u32)>,
+    /// The attempt could mount something: where there is no sandbox, that has to end with the trial.
+    pub may_mount: bool,
 }
 
 /// Why a sandbox could not be started.

@@ -13,7 +13,7 @@ impl Backend for Unsandboxed {
             command
                 .envs(start.environment.iter().map(|(name, value)| (name, value)))
                 .env("HOME", start.home);
-            let child = launch::spawn(command, start, start.limiter, true)?;
+            let child = launch::spawn(command, start, start.limiter, start.may_mount)?;
             let mut running = launch::running(child, start.limiter.cloned());
             running.init = running.child.id().and_then(|id| i32::try_from(id).ok());
             Ok(running)

@@ -17,7 +17,7 @@ use futures_util::stream::{self, StreamExt};
 use futures_util::{FutureExt, pin_mut};
 
 use crate::backend::backend;
-use crate::case::{Attempt, Case, Expect, SpinUntil, Transport};
+use crate::case::{Attempt, Case, Danger, Expect, SpinUntil, Transport};
 use crate::config::{BackendKind, Policy, RangeMode, Sandbox};
 use crate::evidence::{Able, Evidence};
 use crate::judge::judge;
@@ -147,6 +147,11 @@ fn proves(case: &Case, sandbox: &Sandbox) -> bool {
             .copied()
             .collect::<std::collections::BTreeSet<_>>()
             == sandbox.without
+}
+
+/// Whether the attempt itself takes no time to speak of: what the benchmark measures.
+pub fn is_instant(case: &Case) -> bool {
+    case.danger < Danger::Loads && !mostly_waits(case)
 }
 
 fn mostly_waits(case: &Case) -> bool {

@@ -151,10 +151,11 @@ impl Meter {
     }
 }
 
-/// What of the trial is still there: members of the payload's group, and processes with the trial's thread name.
-pub fn survivors(group: Option<&Cgroup>, thread_name: &str) -> Vec<String> {
+/// What of the trial is still there: members of the payload's group and, where something may have left it, processes
+/// with the trial's thread name. Zombies are gone.
+pub fn survivors(group: Option<&Cgroup>, thread_name: Option<&str>) -> Vec<String> {
     let mut found: Vec<i32> = group.map(Cgroup::processes).unwrap_or_default();
-    found.extend(proc::named(thread_name));
+    found.extend(thread_name.map(proc::named).unwrap_or_default());
     found.sort_unstable();
     found.dedup();
     found

@@ -149,6 +149,7 @@ impl Trial<'_> {
             home: &self.bench.plants.home,
             host_folders: &host_folders,
             as_user,
+            may_mount: self.case.danger > Danger::Looks,
         };
         match backend.start(&launch).await {
             Ok(running) => {
@@ -394,6 +395,15 @@ impl Trial<'_> {
         }
     }
 
+    /// The name to look for among all processes. A launcher may have its payload started elsewhere, and a survivor is
+    /// looked for everywhere; otherwise the group holds all that there is, and looking at every process costs more
+    /// than the trial.
+    fn searched_name(&self) -> Option<&str> {
+        let may_be_elsewhere = self.sandbox.backend == BackendKind::Command
+            || matches!(self.case.attempt, Attempt::Outlive { .. });
+        may_be_elsewhere.then_some(self.thread_name.as_str())
+    }
+
     fn still_running(&self) -> bool {
         self.seen.evidence.end == End::Unknown
     }
@@ -430,7 +440,7 @@ impl Trial<'_> {
     fn end_by_limiter(&mut self, session: &mut Session, timeout_was_promised: bool) {
         if timeout_was_promised {
             let payload = session.running.payload.as_ref();
-            let survivors = observe::survivors(payload, &self.thread_name);
+            let survivors = observe::survivors(payload, self.searched_name());
             self.seen.evidence.survivors.extend(survivors);
         }
         self.seen.evidence.end = End::ByLimiter {
@@ -455,7 +465,7 @@ impl Trial<'_> {
         sleep(wait).await;
         self.seen.evidence.watched = wait;
         let payload = session.running.payload.clone();
-        let look = || observe::survivors(payload.as_ref(), &self.thread_name);
+        let look = || observe::survivors(payload.as_ref(), self.searched_name());
         let mut survivors = look();
         // What is just being torn down gets the time that tearing down takes.
         for _ in 0..20 {
@@ -592,7 +602,7 @@ impl Trial<'_> {
     fn sweep(&mut self, folder: &std::path::Path) {
         self.sentinels.clear();
         self.bench.range.forget(&self.token);
-        for pid in proc::named(&self.thread_name) {
+        for pid in self.searched_name().map(proc::named).unwrap_or_default() {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         if let Some(limiter) = self.limiter.take() {
