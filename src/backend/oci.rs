@@ -217,6 +217,7 @@ fn prepare(start: &Launch<'_>, payload: &Cgroup) -> io::Result<Request> {
         settings,
         &oci_spec::Context {
             rootfs: &rootfs,
+            probe: settings.rootfs.is_some().then_some(start.probe),
             cgroup: &payload.absolute(),
             environment,
             host_folders: start.host_folders,

@@ -8,8 +8,11 @@ use serde_json::{Value, json};
 
 use crate::config::{NetworkMode, Settings};
 
-/// Where the probe stands inside.
+/// Where the probe stands inside a root file system of ours.
 pub const PROBE: &str = "/escape-audit-probe";
+
+/// Where the probe is mounted in a root file system of the user's, in which nothing is made.
+pub const MOUNTED_PROBE: &str = "/dev/escape-audit-probe";
 
 /// Where a set-uid copy of the probe stands inside, for the attempt that tries to gain by it.
 pub const SET_UID_HELPER: &str = "/escape-audit-setuid";
@@ -43,6 +46,8 @@ pub const FILTER_CAPABILITIES: [&str; 2] = ["CAP_SYS_ADMIN", "CAP_SETPCAP"];
 pub struct Context<'a> {
     /// The root file system's folder.
     pub rootfs: &'a Path,
+    /// The probe's file, where the root file system does not hold it.
+    pub probe: Option<&'a Path>,
     /// The group, as a path from the top of the hierarchy.
     pub cgroup: &'a Path,
     /// The environment, in the end.
@@ -94,7 +99,7 @@ pub fn config(settings: &Settings, context: &Context<'_>) -> Value {
     let mut process = json!({
         "terminal": false,
         "user": {"uid": uid, "gid": gid},
-        "args": [PROBE],
+        "args": [if context.probe.is_some() { MOUNTED_PROBE } else { PROBE }],
         "env": environment,
         "cwd": "/",
         "capabilities": {
@@ -176,6 +181,9 @@ fn mounts(settings: &Settings, context: &Context<'_>) -> Value {
                            "options": options}),
         );
     }
+    if let Some(probe) = context.probe {
+        mounts.push(bind(probe, MOUNTED_PROBE, true));
+    }
     for volume in &settings.volumes {
         mounts.push(bind(&volume.host, &volume.inside, volume.read_only));
     }
@@ -205,6 +213,7 @@ mod tests {
             &settings,
             &Context {
                 rootfs: Path::new("/r"),
+                probe: None,
                 cgroup: Path::new("/c"),
                 environment: Vec::new(),
                 host_folders: &[PathBuf::from("/h")],

@@ -170,6 +170,18 @@ fn http(reader: &mut Reader<'_>, arguments: &View<'_, '_>) -> Attempt {
             );
         }
     }
+    // One request is sent to every address.
+    let mut paths = arguments.texts("urls").into_iter();
+    if let Some((first, _)) = paths.next() {
+        for (url, span) in paths.filter(|(url, _)| path_of(url) != path_of(first)) {
+            reader.report(
+                Code::BadUrl,
+                span,
+                format!("`{url}` has another path than `{first}`"),
+                "write a case of its own for another path: the addresses of one case get one request",
+            );
+        }
+    }
     for (header, span) in arguments.texts("headers") {
         if !is_header(header) {
             reader.report(
@@ -185,6 +197,11 @@ fn http(reader: &mut Reader<'_>, arguments: &View<'_, '_>) -> Attempt {
         method: arguments.text("method").unwrap_or("GET").to_owned(),
         headers: arguments.strings("headers"),
     }
+}
+
+fn path_of(url: &str) -> &str {
+    let rest = url.strip_prefix("http://").unwrap_or(url);
+    rest.find('/').map_or("", |at| &rest[at..])
 }
 
 /// Literal addresses only: a name would have to be resolved, and who resolves it decides what was tried.

@@ -49,6 +49,21 @@ pub struct Run {
     /// What the launcher promises: it ends what runs longer
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
+    /// What the launcher promises: a ceiling on output, `1m`
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub output: Option<u64>,
+    /// What the launcher promises: a ceiling on memory, `512m`
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub mem_limit: Option<u64>,
+    /// What the launcher promises: a ceiling on processes and threads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4000))]
+    pub pids_limit: Option<u64>,
+    /// What the launcher promises: a ceiling on CPU time, in CPUs
+    #[arg(long, value_name = "N", value_parser = cpus)]
+    pub cpus: Option<f64>,
+    /// What the launcher promises: a folder that may be written; may be given more than once [default: /tmp]
+    #[arg(long, value_name = "DIR", requires = "launcher")]
+    pub writable: Vec<String>,
     /// Write a JUnit report
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
@@ -189,6 +204,19 @@ fn protection(text: &str) -> Result<Protection, String> {
     let names: Vec<&str> = PROTECTIONS.iter().map(|(_, name, _)| *name).collect();
     Protection::from_name(text)
         .ok_or_else(|| format!("no such protection; {}", crate::diag::suggest(text, &names)))
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    crate::diag::schema::bytes(text)
+        .filter(|bytes| (1024..=1 << 40).contains(bytes))
+        .ok_or_else(|| "write it as `512m` or `1g`".into())
+}
+
+fn cpus(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|cpus| (0.01..=1024.0).contains(cpus))
+        .ok_or_else(|| "write a number of CPUs, as `0.5`".into())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -312,14 +312,27 @@ fn adjust(sandbox: &mut Sandbox, arguments: &Run) -> Result<()> {
     if let Some(timeout) = arguments.timeout {
         sandbox.policy.timeout = Some(timeout);
     }
+    let policy = &mut sandbox.policy;
+    policy.output = arguments.output.or(policy.output);
+    policy.pids = arguments.pids_limit.or(policy.pids);
+    policy.cpus = arguments.cpus.or(policy.cpus);
+    policy.memory = arguments.mem_limit.or(policy.memory);
+    policy.memory_and_swap = arguments.mem_limit.or(policy.memory_and_swap);
+    if !arguments.writable.is_empty() {
+        policy.writable.retain(|place| place.starts_with("/dev/"));
+        policy.writable.extend(arguments.writable.iter().cloned());
+    }
     if let Some(level) = arguments.selection.level {
-        sandbox.policy.level = level.into();
+        policy.level = level.into();
     }
     Ok(())
 }
 
 /// What can be known to be missing before anything runs.
 fn check(sandbox: &Sandbox) -> Result<()> {
+    if let Some(rootfs) = &sandbox.settings.rootfs {
+        check_rootfs(sandbox, rootfs)?;
+    }
     if sandbox.backend == BackendKind::Command {
         let program = sandbox.command.first().map_or("", String::as_str);
         if find_program(program).is_none() {
@@ -329,6 +342,30 @@ fn check(sandbox: &Sandbox) -> Result<()> {
                 sandbox.name
             );
         }
+    }
+    Ok(())
+}
+
+/// Nothing is made in a folder of the user's, so the places that something is mounted on have to be there.
+fn check_rootfs(sandbox: &Sandbox, rootfs: &Path) -> Result<()> {
+    let settings = &sandbox.settings;
+    let tmpfs = settings.tmpfs.iter().map(|tmpfs| tmpfs.path.as_str());
+    let volumes = settings.volumes.iter().map(|volume| volume.inside.as_str());
+    let missing: Vec<&str> = ["/", "/proc", "/dev"]
+        .into_iter()
+        .chain(tmpfs)
+        .chain(volumes)
+        .filter(|place| !place.starts_with("/dev/"))
+        .filter(|place| !rootfs.join(place.trim_start_matches('/')).exists())
+        .collect();
+    if !missing.is_empty() {
+        bail!(
+            "the root file system `{}` of the sandbox `{}` lacks {}\n\
+             help: make these folders in it, or leave out what is mounted there",
+            rootfs.display(),
+            sandbox.name,
+            missing.join(", ")
+        );
     }
     Ok(())
 }

@@ -131,8 +131,7 @@ fn sandbox(
     });
     let word = view.text("backend")?;
     if word == "docker" {
-        let help =
-            "use `backend = \"command\"` with `command = [\"docker\", \"run\", …]`, or `oci`";
+        let help = "audit the embedded `oci` sandbox with the same settings until it has one";
         let span = view.span_of("backend");
         reader.report(
             Code::NotExpressible,

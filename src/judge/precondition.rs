@@ -84,7 +84,10 @@ fn not_able(view: &View<'_>) -> Missing {
         Able::NotTried => because("not-able"),
         Able::NotProven { why } => Some((
             "not-able",
-            format!("The attempt did not get through where nothing should stop it: {why}."),
+            format!(
+                "The attempt did not get through where nothing should stop it: {}.",
+                why.trim_end_matches('.')
+            ),
         )),
     }
 }

@@ -157,7 +157,7 @@ pub fn dose(case: &Case, policy: &Policy, given: &Given) -> Dose {
             let ceiling = policy.memory.unwrap_or(128 * MIB);
             let (bytes, processes) = match dose {
                 MemoryDose::Half => (ceiling / 2, 1),
-                _ => (ceiling + ceiling / 2 + 16 * MIB, 2),
+                _ => (ceiling + ceiling / 4 + 8 * MIB, 2),
             };
             line.hold();
             line.field("bytes", bytes.to_string());

@@ -165,45 +165,49 @@ pub fn survivors(group: Option<&Cgroup>, thread_name: Option<&str>) -> Vec<Strin
         .collect()
 }
 
-/// What was in force, for the report.
-pub fn in_force(witness: &Witness, ceilings: &Ceilings) -> Vec<(String, String)> {
-    let number = |value: Option<u64>| value.map_or_else(|| "none".into(), |n| n.to_string());
-    let mut list = vec![
-        ("user".into(), witness.uid.to_string()),
-        ("namespaces".into(), witness.own_namespaces.join(" ")),
-        ("capabilities".into(), format!("{:#x}", witness.cap_eff)),
-        ("bounding-set".into(), format!("{:#x}", witness.cap_bnd)),
-        ("no-new-privileges".into(), witness.no_new_privs.to_string()),
-        (
-            "seccomp".into(),
-            match witness.seccomp {
-                0 => "none".into(),
-                1 => "strict".into(),
-                _ => "filter".into(),
-            },
-        ),
-        ("pids".into(), number(ceilings.pids)),
-        ("memory".into(), number(ceilings.memory)),
-        ("memory-and-swap".into(), number(ceilings.memory_and_swap)),
-        (
-            "cpus".into(),
-            ceilings
-                .cpus
-                .map_or_else(|| "none".into(), |n| n.to_string()),
-        ),
+/// What was in force, for the report: rights and view as the host reads them, and the ceilings where they are known.
+pub fn in_force(witness: &Witness, ceilings: Option<&Ceilings>) -> Vec<(String, String)> {
+    let seccomp = match witness.seccomp {
+        0 => "none",
+        1 => "strict",
+        _ => "filter",
+    };
+    let mut list: Vec<(&str, String)> = vec![
+        ("user", witness.uid.to_string()),
+        ("namespaces", witness.own_namespaces.join(" ")),
+        ("capabilities", format!("{:#x}", witness.cap_eff)),
+        ("bounding-set", format!("{:#x}", witness.cap_bnd)),
+        ("no-new-privileges", witness.no_new_privs.to_string()),
+        ("seccomp", seccomp.into()),
     ];
     if let Some(no_route) = witness.no_route {
-        list.push((
-            "network".into(),
-            if no_route {
-                "loopback alone"
-            } else {
-                "has a route"
-            }
-            .into(),
-        ));
+        let network = if no_route {
+            "loopback alone"
+        } else {
+            "has a route"
+        };
+        list.push(("network", network.into()));
     }
-    list
+    if let Some(ceilings) = ceilings {
+        let none = || "none".to_owned();
+        list.extend([
+            ("pids", ceilings.pids.map_or_else(none, |n| n.to_string())),
+            ("memory", ceilings.memory.map_or_else(none, mebibytes)),
+            (
+                "memory-and-swap",
+                ceilings.memory_and_swap.map_or_else(none, mebibytes),
+            ),
+            ("cpus", ceilings.cpus.map_or_else(none, |n| n.to_string())),
+        ]);
+    }
+    list.into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+fn mebibytes(bytes: u64) -> String {
+    let mib = bytes as f64 / (1024.0 * 1024.0);
+    format!("{} MiB", (mib * 10.0).round() / 10.0)
 }
 
 /// Differences between what was configured and what is in force, where they weaken the sandbox. Only the embedded

@@ -16,7 +16,7 @@ use super::observe::{self, Meter};
 use super::records::Event;
 use super::session::{Happening, Session};
 use crate::backend::{Enforces, Launch, Stop, backend};
-use crate::case::{Attempt, Case, Ceiling, Danger, KilledBy, Need, SpinUntil};
+use crate::case::{Attempt, Case, Ceiling, Danger, KilledBy, Need, SpinUntil, WriteInto};
 use crate::config::{BackendKind, Sandbox, Settings};
 use crate::evidence::{Able, Cause, End, Evidence, Fault, SecretFound, Start, Target};
 use crate::host::cgroup::Cgroup;
@@ -276,7 +276,9 @@ impl Trial<'_> {
         };
         let needs_not_root = self.case.needs.contains(&Need::NotRoot);
         self.seen.already_root = needs_not_root && (witness.uid == 0 || inside_uid == 0);
-        self.seen.in_force = observe::in_force(&witness, &ceilings);
+        // Around a launcher the group is the limiter's, whose bounds are no promise of the sandbox.
+        let ceilings_are_its_own = self.sandbox.backend == BackendKind::Oci;
+        self.seen.in_force = observe::in_force(&witness, ceilings_are_its_own.then_some(&ceilings));
         self.seen.not_engaged =
             self.sandbox.backend == BackendKind::Command && self.bench.adds_nothing(&witness);
         self.seen.evidence.faults.extend(observe::differences(
@@ -451,6 +453,11 @@ impl Trial<'_> {
 
     /// What the host can see only while the probe waits.
     fn look_while_held(&mut self) {
+        let scratch = WriteInto::Scratch;
+        if self.case.attempt == (Attempt::WriteFile { into: scratch }) {
+            // Promised scratch may be a folder of the host.
+            return;
+        }
         let token = self.token.as_str();
         self.seen
             .evidence
