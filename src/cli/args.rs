@@ -21,7 +21,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Audit sandboxes: the embedded one, those of the project file, or any launcher after `--`
-    Run(Run),
+    Run(Box<Run>),
     /// Show that every case can fail: without the protections that it names, its attempt must get through
     Prove(Prove),
     /// Show the cases

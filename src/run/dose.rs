@@ -154,7 +154,7 @@ pub fn dose(case: &Case, policy: &Policy, given: &Given) -> Dose {
             bounds.pids = Some(ceiling + 256);
         }
         Attempt::Allocate { dose } => {
-            let ceiling = policy.memory.unwrap_or(128 * MIB);
+            let ceiling = policy.memory.unwrap_or(64 * MIB);
             let (bytes, processes) = match dose {
                 MemoryDose::Half => (ceiling / 2, 1),
                 _ => (ceiling + ceiling / 4 + 8 * MIB, 2),
@@ -187,7 +187,7 @@ pub fn dose(case: &Case, policy: &Policy, given: &Given) -> Dose {
             }
         },
         Attempt::Fill => {
-            let ceiling = policy.scratch.unwrap_or(32 * MIB);
+            let ceiling = policy.scratch.unwrap_or(16 * MIB);
             let bytes = ceiling + ceiling / 2 + 8 * MIB;
             let mut places = policy.writable.clone();
             places.extend(["/tmp", "/var/tmp", "/dev/shm"].map(String::from));
