@@ -3,7 +3,7 @@
 //! What this machine or this policy does not have is known before anything runs: such a trial is SKIPPED with the
 //! reason, never INCONCLUSIVE.
 
-use crate::case::{Attempt, Case, MemoryDose, Need, Position, SpinUntil, Status};
+use crate::case::{Attempt, Case, MemoryDose, Need, Position, SpinUntil, Status, UnixTarget};
 use crate::config::{BackendKind, Policy, RangeMode, Sandbox};
 
 /// What was measured of this machine before the plan was made.
@@ -77,6 +77,14 @@ pub fn plan(cases: &[Case], sandboxes: &[Sandbox], machine: &Machine) -> Vec<Pla
 /// Why this case is not tried in this sandbox, if it is not.
 pub fn skip(case: &Case, sandbox: &Sandbox, machine: &Machine) -> Option<Skip> {
     let mut needs = case.needs.clone();
+    if case.attempt
+        == (Attempt::ConnectUnix {
+            to: UnixTarget::Abstract,
+        })
+    {
+        // Such a name belongs to a network namespace.
+        needs.push(Need::Range);
+    }
     needs.sort();
     needs
         .into_iter()
@@ -148,7 +156,7 @@ fn out_of_range(case: &Case, sandbox: &Sandbox, machine: &Machine) -> Option<Ski
     let loopback_only = matches!(
         &case.attempt,
         Attempt::Connect { positions, .. } if positions.iter().all(|p| *p == Position::Loopback)
-    );
+    ) || matches!(case.attempt, Attempt::ConnectUnix { .. });
     if sandbox.range == RangeMode::Host {
         return Some(Skip {
             reason: "needs-range",

@@ -329,6 +329,18 @@ impl Cgroup {
         found
     }
 
+    /// Whether the process is in it, or below it, in every hierarchy: what its bounds and its counters cover.
+    pub fn holds(&self, pid: i32) -> bool {
+        self.dirs.iter().all(|(_, dir)| {
+            let mut found = false;
+            walk(dir, &mut |dir| {
+                let members = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+                found |= members.lines().any(|line| line.parse() == Ok(pid));
+            });
+            found
+        })
+    }
+
     /// Ends every process in it and below it, and waits until they are gone. Gives back what is left, which is
     /// nothing unless a process cannot be killed.
     pub fn kill(&self) -> Vec<i32> {

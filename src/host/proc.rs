@@ -53,6 +53,22 @@ pub fn named(name: &str) -> Vec<i32> {
         .collect()
 }
 
+/// Whether the process was started by `ancestor`, by however many steps; a process that was orphaned on the way no
+/// longer tells.
+pub fn descends(pid: i32, ancestor: i32) -> bool {
+    let parent = |pid: i32| -> Option<i32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?
+            .1
+            .split_whitespace()
+            .nth(1)?
+            .parse()
+            .ok()
+    };
+    let mut line = std::iter::successors(Some(pid), |pid| parent(*pid).filter(|pid| *pid > 1));
+    line.by_ref().take(64).any(|pid| pid == ancestor)
+}
+
 /// The state letter: `R`, `S`, `Z`.
 pub fn state(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -88,6 +104,14 @@ pub struct Baseline {
 }
 
 impl Baseline {
+    /// The identity of the namespace of this name.
+    pub fn namespace(&self, name: &str) -> Option<u64> {
+        self.identities
+            .iter()
+            .find(|(known, _)| *known == name)
+            .and_then(|(_, identity)| *identity)
+    }
+
     /// The harness's own, but for those that a launcher enters first.
     pub fn new(net: Option<u64>, user: Option<u64>) -> Self {
         let identities = NAMESPACES

@@ -23,6 +23,8 @@ pub const REASONS: &[(Verdict, &str, &str)] = &[
     (Error, "runtime-mismatch", "Another runtime answered than the configured one."),
     (Error, "launcher-hangs", "The launcher did not end when its probe had."),
     (Error, "left-behind", "Something of the trial could not be removed."),
+    (Error, "outside-range", "The probe ran where the canaries cannot be reached from; nothing was sent."),
+    (Error, "outside-limiter", "The probe ran where it can be neither bounded nor counted; no load was put on."),
     (Error, "harness-failed", "The harness itself failed."),
     (Error, "contradiction", "Two records contradict each other."),
     (Inconclusive, "no-start-record", "The probe never said that it runs: nothing was tried."),

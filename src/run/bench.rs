@@ -130,6 +130,14 @@ impl Bench {
         }
     }
 
+    /// Whether a process stands where the canaries can be reached from: in the range's namespace, or in one that was
+    /// made by what was started there (`ours`).
+    pub fn in_range(&self, pid: i32, ours: bool) -> bool {
+        let theirs = proc::namespace(&pid.to_string(), "net");
+        let range = self.own_range.namespace("net");
+        theirs == range || (ours && theirs != self.host_range.namespace("net"))
+    }
+
     /// The host's folders that a sandbox without `host-files` shows.
     pub fn host_folders(&self) -> Vec<PathBuf> {
         let mut folders = vec![self.plants.home.clone()];

@@ -168,13 +168,13 @@ fn mostly_waits(case: &Case) -> bool {
     )
 }
 
+fn measures_cpu(case: &Case) -> bool {
+    let until = SpinUntil::Quota;
+    case.attempt == Attempt::Spin { until }
+}
+
 fn measured_in_a_crowd(trial: &Trial) -> bool {
-    matches!(
-        trial.source.attempt,
-        Attempt::Spin {
-            until: SpinUntil::Quota
-        }
-    ) && trial.judgement.verdict == Verdict::Inconclusive
+    measures_cpu(&trial.source) && trial.judgement.verdict == Verdict::Inconclusive
 }
 
 /// What was seen of a sandbox over all its trials.
@@ -229,10 +229,15 @@ impl<'a> Runner<'a> {
                 Able::NotTried,
                 self.number(),
             );
-            let (seen, able) = if needs_able(case, sandbox) {
-                tokio::join!(tried, self.able(case, &sandbox.policy, sandbox.range))
-            } else {
+            let able = self.able(case, &sandbox.policy, sandbox.range);
+            let (seen, able) = if !needs_able(case, sandbox) {
                 (tried.await, Able::NotTried)
+            } else if measures_cpu(case) {
+                // Side by side each would take from the other what it is measured by.
+                let able = able.await;
+                (tried.await, able)
+            } else {
+                tokio::join!(tried, able)
             };
             evidence = seen.evidence;
             evidence.able = able;

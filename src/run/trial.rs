@@ -16,7 +16,9 @@ use super::observe::{self, Meter};
 use super::records::Event;
 use super::session::{Happening, Session};
 use crate::backend::{Enforces, Launch, Stop, backend};
-use crate::case::{Attempt, Case, Ceiling, Danger, KilledBy, Need, SpinUntil, WriteInto};
+use crate::case::{
+    Attempt, Case, Ceiling, Danger, KilledBy, Need, SpinUntil, UnixTarget, WriteInto,
+};
 use crate::config::{BackendKind, Sandbox, Settings};
 use crate::evidence::{Able, Cause, End, Evidence, Fault, SecretFound, Start, Target};
 use crate::host::cgroup::Cgroup;
@@ -178,7 +180,8 @@ impl Trial<'_> {
             return;
         }
         self.meet(session).await;
-        if self.seen.already_root {
+        let outside = |fault: &Fault| fault.code.starts_with("outside-");
+        if self.seen.already_root || self.seen.evidence.faults.iter().any(outside) {
             session.running.stop(Stop::Sandbox);
             return;
         }
@@ -259,11 +262,13 @@ impl Trial<'_> {
             pid = proc::named(&self.thread_name).first().copied();
             sleep(Duration::from_millis(10)).await;
         }
-        let Some(witness) =
-            pid.and_then(|pid| proc::witness(pid, &self.bench.baseline(self.sandbox)))
-        else {
-            return;
-        };
+        let witness = pid.and_then(|pid| proc::witness(pid, &self.bench.baseline(self.sandbox)));
+        if self.sandbox.backend == BackendKind::Command {
+            let launcher = session.running.child.id();
+            let fault = self.out_of_bounds(witness.as_ref().map(|witness| witness.pid), launcher);
+            self.seen.evidence.faults.extend(fault);
+        }
+        let Some(witness) = witness else { return };
         let ceilings = session
             .running
             .payload
@@ -289,6 +294,36 @@ impl Trial<'_> {
             self.bench.counts_swap,
         ));
         self.seen.evidence.witness = Some(witness);
+    }
+
+    /// A launcher may hand the probe over to a daemon, which starts it outside the range and the limiter. There a silent
+    /// canary proves nothing, a counter counts somebody else, and an attempt could leave the machine: it is not made.
+    fn out_of_bounds(&self, probe: Option<i32>, launcher: Option<u32>) -> Option<Fault> {
+        let launcher = launcher.and_then(|pid| i32::try_from(pid).ok());
+        let held = |pid: i32| self.limiter.as_ref().is_some_and(|group| group.holds(pid));
+        let ours = |pid: i32| held(pid) || launcher.is_some_and(|l| proc::descends(pid, l));
+        let in_network = self.case.attempt.is_network()
+            || self.case.attempt
+                == Attempt::ConnectUnix {
+                    to: UnixTarget::Abstract,
+                };
+        if in_network && !probe.is_some_and(|pid| self.bench.in_range(pid, ours(pid))) {
+            return Some(Fault {
+                code: "outside-range",
+                text: "the probe was started by somebody else than the launcher, or was not seen by the host: where \
+                       its network leads is not known, and nothing was sent"
+                    .into(),
+            });
+        }
+        let bounded = match &self.limiter {
+            Some(_) => probe.is_some_and(held),
+            None => probe.is_some_and(ours),
+        };
+        (self.case.danger >= Danger::Loads && !bounded).then(|| Fault {
+            code: "outside-limiter",
+            text: "the probe was started outside the group that bounds and counts it: no load was put on"
+                .into(),
+        })
     }
 
     /// Follows the attempt to the end of the run, and ends it where the sandbox, the case or the limiter has to.
