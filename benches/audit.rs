@@ -36,9 +36,9 @@ fn main() {
 }
 
 async fn library_against_bare_loop() {
-    let bench = Bench::open().expect("the bench opens");
     let library = Library::load(&[]).expect("the library is valid");
     let cases: Vec<Case> = library.cases.into_iter().filter(run::is_instant).collect();
+    let bench = Bench::open(&cases).expect("the bench opens");
     let sandbox = Sandbox::new("oci", BackendKind::Oci);
     let audit = Audit {
         cases,

@@ -26,6 +26,8 @@ pub struct Evidence {
     pub touches: Vec<Touch>,
     /// Planted or real secrets that were read.
     pub secrets: Vec<SecretFound>,
+    /// Files that were read inside, while the host has one at the same path that could not be compared.
+    pub uncompared: Vec<String>,
     /// Files with this trial's token that the host found in folders of its own.
     pub host_files: Vec<String>,
     /// What the host counted while the cgroup still existed.

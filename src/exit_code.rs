@@ -19,7 +19,7 @@ pub const TERMINATED: i32 = 143;
 
 /// Every exit code with its sentence, for reports and documentation.
 pub const ALL: &[(i32, &str)] = &[
-    (HELD, "everything held"),
+    (HELD, "everything that was tried held"),
     (
         ESCAPED,
         "something escaped, or something that must work is broken",

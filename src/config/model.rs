@@ -267,6 +267,15 @@ impl Default for Policy {
     }
 }
 
+/// Scratch space without a size is a mistake that an audit is to find, and no promise of nothing.
+fn promised_scratch(tmpfs: &[Tmpfs]) -> Option<u64> {
+    let sized = tmpfs.iter().map(|mount| mount.size).sum::<Option<u64>>();
+    match tmpfs {
+        [] => None,
+        _ => sized.or(Some(16 * MIB)),
+    }
+}
+
 impl Policy {
     /// Ceilings default to the settings; `/dev/shm` and `/dev/mqueue` are writable in every container.
     pub fn from_settings(settings: &Settings, level: Level) -> Self {
@@ -286,7 +295,7 @@ impl Policy {
             memory: settings.mem_limit,
             memory_and_swap: settings.memswap_limit,
             cpus: settings.cpus,
-            scratch: settings.tmpfs.iter().map(|t| t.size).sum(),
+            scratch: promised_scratch(&settings.tmpfs),
             timeout: Some(Duration::from_secs(3)),
             output: Some(MIB),
         }

@@ -28,6 +28,13 @@ pub fn read(view: &View<'_>, paths: &[String]) -> Technique {
         through: Through::No,
         control: None,
         finding: match untried {
+            _ if !view.evidence.uncompared.is_empty() => Finding::undecided(
+                "not-compared",
+                format!(
+                    "{} was read, and the host's own file there could not be: whether it is the same is not known.",
+                    view.evidence.uncompared.join(", ")
+                ),
+            ),
             Some(path) => Finding::undecided("not-tried", format!("{path} was not tried.")),
             None => refusal::all(steps, names),
         },

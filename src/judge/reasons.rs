@@ -23,6 +23,7 @@ pub const REASONS: &[(Verdict, &str, &str)] = &[
     (Error, "runtime-mismatch", "Another runtime answered than the configured one."),
     (Error, "launcher-hangs", "The launcher did not end when its probe had."),
     (Error, "left-behind", "Something of the trial could not be removed."),
+    (Inconclusive, "not-compared", "A file was read that could not be compared with the host's."),
     (Error, "outside-range", "The probe ran where the canaries cannot be reached from; nothing was sent."),
     (Error, "outside-limiter", "The probe ran where it can be neither bounded nor counted; no load was put on."),
     (Error, "harness-failed", "The harness itself failed."),

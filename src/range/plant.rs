@@ -29,6 +29,26 @@ pub enum Family {
     Host,
 }
 
+impl Family {
+    /// What a file in a home folder is, by its path.
+    fn of(path: &str) -> Self {
+        let holds = |words: &[&str]| words.iter().any(|word| path.contains(word));
+        if holds(&[".ssh/"]) {
+            Self::Ssh
+        } else if holds(&[".docker/", "containers/"]) {
+            Self::Docker
+        } else if holds(&[".kube/"]) {
+            Self::Kubernetes
+        } else if holds(&["git"]) {
+            Self::Git
+        } else if holds(&["netrc", "npmrc", "pypirc"]) {
+            Self::Network
+        } else {
+            Self::Cloud
+        }
+    }
+}
+
 /// A planted file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planted {
@@ -82,7 +102,10 @@ const VARIABLES: &[&str] = &[
 impl Plants {
     /// Plants everything, as far as this user may: a folder that cannot be written to is left out. `run_dir` is the
     /// run's own folder, which other users may enter, and which outlives the plants.
-    pub fn plant(run_dir: &Path) -> io::Result<Self> {
+    ///
+    /// `watched` are the paths that the cases will look at: a decoy is put at each that lies in a home folder, and the
+    /// user's own file there counts as a secret.
+    pub fn plant(run_dir: &Path, watched: &[String]) -> io::Result<Self> {
         let run_dir = fs::canonicalize(run_dir)?;
         let mut journal = Journal::open(&run_dir)?;
         let home = run_dir.join("home");
@@ -96,7 +119,7 @@ impl Plants {
             hashes: Mutex::default(),
             journal: journal.path().to_owned(),
         };
-        plants.furnish(&mut journal, &home)?;
+        plants.furnish(&mut journal, &home, watched)?;
         for folder in plants.everyday_folders() {
             for mode in [0o600, 0o644] {
                 plants.add(&mut journal, folder.join(unique()), Family::Host, mode);
@@ -127,7 +150,7 @@ impl Plants {
         for folder in plants.drop_dirs.clone() {
             plants.add(&mut journal, folder.join(unique()), Family::Host, 0o644);
         }
-        plants.learn();
+        plants.learn(watched);
         Ok(plants)
     }
 
@@ -167,11 +190,19 @@ impl Plants {
         if !pattern.contains("{home}") {
             return vec![pattern.to_owned()];
         }
-        [&self.home]
+        let mut paths: Vec<String> = [&self.home]
             .into_iter()
             .chain(&self.homes)
             .map(|home| pattern.replace("{home}", &text(home)))
-            .collect()
+            .collect();
+        // A home folder of the host may be mounted where the sandbox has its own.
+        paths.push(pattern.replace("{home}", "~"));
+        paths
+    }
+
+    /// Whether what the host has at this path is known by its hash.
+    pub fn knows(&self, path: &str) -> bool {
+        self.secrets.iter().any(|secret| secret.name == path)
     }
 
     /// The files of the host that carry this token, in their name or, in the canary folders, in what they hold.
@@ -199,33 +230,26 @@ impl Plants {
         journal::remove_all(&self.journal)
     }
 
-    /// The home folder of ours, with everything that a careless user leaves there.
-    fn furnish(&mut self, journal: &mut Journal, home: &Path) -> io::Result<()> {
+    /// The home folder of ours, with a decoy wherever a case looks for what a careless user leaves there.
+    fn furnish(
+        &mut self,
+        journal: &mut Journal,
+        home: &Path,
+        watched: &[String],
+    ) -> io::Result<()> {
         journal.make_folder(home, 0o755)?;
-        for folder in [
-            ".aws",
-            ".config",
-            ".config/gcloud",
-            ".docker",
-            ".kube",
-            ".ssh",
-        ] {
-            journal.make_folder(&home.join(folder), 0o755)?;
-        }
-        for (file, family) in [
-            (".aws/credentials", Family::Cloud),
-            (
-                ".config/gcloud/application_default_credentials.json",
-                Family::Cloud,
-            ),
-            (".docker/config.json", Family::Docker),
-            (".git-credentials", Family::Git),
-            (".kube/config", Family::Kubernetes),
-            (".netrc", Family::Network),
-            (".ssh/id_ed25519", Family::Ssh),
-            (".ssh/id_rsa", Family::Ssh),
-        ] {
-            self.add(journal, home.join(file), family, 0o644);
+        for file in watched.iter().filter_map(|path| secrets::in_home(path)) {
+            let path = home.join(file);
+            let mut missing: Vec<&Path> = path
+                .ancestors()
+                .skip(1)
+                .take_while(|folder| !folder.exists())
+                .collect();
+            missing.reverse();
+            for folder in missing {
+                journal.make_folder(folder, 0o755)?;
+            }
+            self.add(journal, path.clone(), Family::of(file), 0o644);
         }
         Ok(())
     }
@@ -258,7 +282,7 @@ impl Plants {
     }
 
     /// All secrets, decoys first.
-    fn learn(&mut self) {
+    fn learn(&mut self, watched: &[String]) {
         let decoy = |name: String, value: &str| Secret {
             name,
             value: value.as_bytes().to_vec(),
@@ -273,7 +297,7 @@ impl Plants {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
         all.extend(secrets::of_environment(own));
-        all.extend(secrets::of_homes(&self.homes));
+        all.extend(secrets::of_paths(watched, &self.homes));
         all.extend(secrets::of_host());
         self.secrets = all;
     }
@@ -369,7 +393,8 @@ mod tests {
 
     fn plants() -> (tempfile::TempDir, Plants) {
         let run = tempfile::tempdir().unwrap();
-        let plants = Plants::plant(run.path()).unwrap();
+        let watched = ["{home}/.ssh/id_ed25519", "{home}/.config/new/deep.db"].map(String::from);
+        let plants = Plants::plant(run.path(), &watched).unwrap();
         (run, plants)
     }
 
@@ -395,6 +420,7 @@ mod tests {
                 .all(|d| fs::metadata(d).unwrap().permissions().mode() & 0o7777 == 0o1777)
         );
         assert!(plants.home.join(".ssh/id_ed25519").is_file());
+        assert!(plants.home.join(".config/new/deep.db").is_file());
 
         assert_eq!(plants.remove(), Vec::<PathBuf>::new());
         assert!(
@@ -414,6 +440,21 @@ mod tests {
         assert!(reap(&run.path().join(JOURNAL)).is_empty());
         assert!(!file.exists());
         assert!(reap(&run.path().join(JOURNAL)).is_empty());
+    }
+
+    #[test]
+    fn the_users_own_file_at_a_watched_path_is_a_secret() {
+        let (run, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = own
+            .path()
+            .join("deploy.token")
+            .to_string_lossy()
+            .into_owned();
+        fs::write(&path, "a token of the team").unwrap();
+        let plants = Plants::plant(run.path(), &[path.clone()]).unwrap();
+        let hash = secret_hash("n", b"a token of the team");
+        let found = plants.match_secret("n", &hash).unwrap();
+        assert!(found.real && found.name == path && plants.knows(&path));
     }
 
     #[test]
@@ -452,7 +493,11 @@ mod tests {
         let (_run, plants) = plants();
         let homes = plants.expand_path("{home}/.netrc");
         assert_eq!(homes[0], plants.home.join(".netrc").to_string_lossy());
-        assert_eq!(homes.len(), 1 + plants.homes.len());
+        assert_eq!(
+            homes.len(),
+            2 + plants.homes.len(),
+            "the sandbox's own, too"
+        );
         assert_eq!(plants.expand_path("/etc/shadow"), ["/etc/shadow"]);
         let planted = plants.expand_path("{planted}");
         assert!(

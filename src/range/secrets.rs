@@ -26,24 +26,6 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// What holds credentials in a home folder.
-pub(super) const KEY_FILES: &[&str] = &[
-    ".aws/credentials",
-    ".azure/msal_token_cache.json",
-    ".config/gcloud/application_default_credentials.json",
-    ".config/gh/hosts.yml",
-    ".docker/config.json",
-    ".git-credentials",
-    ".kube/config",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".ssh/id_dsa",
-    ".ssh/id_ecdsa",
-    ".ssh/id_ed25519",
-    ".ssh/id_rsa",
-];
-
 /// What only this host has. `/etc/shadow` counts where it holds a password.
 const HOST_FACTS: &[&str] = &[
     "/etc/machine-id",
@@ -80,13 +62,21 @@ fn looks_secret(name: &str, value: &str) -> bool {
         && !value.starts_with('/')
 }
 
-/// The key files in these home folders.
-pub(super) fn of_homes(homes: &[PathBuf]) -> Vec<Secret> {
-    homes
-        .iter()
-        .flat_map(|home| KEY_FILES.iter().map(|file| home.join(file)))
+/// The user's own files at the places that the cases look at: in these home folders, and at fixed paths.
+pub(super) fn of_paths(watched: &[String], homes: &[PathBuf]) -> Vec<Secret> {
+    let everywhere = watched.iter().flat_map(|path| match in_home(path) {
+        Some(rest) => homes.iter().map(|home| home.join(rest)).collect(),
+        None => vec![PathBuf::from(path)],
+    });
+    everywhere
+        .filter(|path| path.is_absolute())
         .filter_map(|path| of_file(&path))
         .collect()
+}
+
+/// What follows `{home}/` in the path of a case.
+pub(super) fn in_home(path: &str) -> Option<&str> {
+    path.strip_prefix("{home}/")
 }
 
 /// What only this host has, as far as this user may read it.

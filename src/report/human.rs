@@ -73,7 +73,7 @@ fn skips(page: &mut Page<'_>, sentence: &str, trials: &[&Trial]) -> io::Result<(
     Ok(())
 }
 
-/// `3 escaped, 30 blocked, 2 skipped (35 trials in 4.21 s)`, and what the exit code says.
+/// `3 escaped, 30 blocked, 2 skipped (35 trials of a library of 57 cases, in 4.21 s)`, and what the exit code says.
 fn summary(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
     let style = page.style;
     if let Some(why) = &report.incomplete {
@@ -109,7 +109,11 @@ fn summary(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
         counts.push("nothing".into());
     }
     let trials = plural(report.summary.total, "trial", "trials");
-    let total = format!("({trials} in {})", time(report.elapsed));
+    let total = format!(
+        "({trials} of a library of {}, in {})",
+        plural(report.tool.cases, "case", "cases"),
+        time(report.elapsed)
+    );
     page.line(format_args!(
         "{} {}",
         counts.join(", "),
@@ -213,7 +217,7 @@ mod tests {
         let text = written(&sample::empty(), Style::default());
         assert_eq!(
             text,
-            "nothing (0 trials in 4.21 s)\nexit 4: nothing ran, so nothing is proven\n"
+            "nothing (0 trials of a library of 57 cases, in 4.21 s)\nexit 4: nothing ran, so nothing is proven\n"
         );
     }
 }

@@ -42,6 +42,8 @@ pub struct Tool {
     pub version: &'static str,
     /// SHA-256 over the ids and digests of all cases of the library.
     pub library: String,
+    /// How many cases the library has, whether selected or not.
+    pub cases: usize,
 }
 
 /// What was audited.

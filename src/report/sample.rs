@@ -37,6 +37,7 @@ pub(crate) fn empty() -> Report {
             name: "escape-audit",
             version: "0.0.0",
             library: "5".repeat(64),
+            cases: 57,
         },
         started: "2026-11-29T13:40:12Z".into(),
         elapsed: Duration::from_millis(4210),

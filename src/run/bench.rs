@@ -11,6 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 
 use crate::backend::oci_spec;
+use crate::case::{Attempt, Case};
 use crate::config::{RangeMode, Sandbox};
 use crate::evidence::Witness;
 use crate::host::cgroup::{Cgroup, CgroupError, Hierarchy};
@@ -47,7 +48,9 @@ pub struct Bench {
 
 impl Bench {
     /// Reaps what killed runs left, and sets everything up. Call it inside the runtime.
-    pub fn open() -> Result<Self> {
+    ///
+    /// `cases` are those that may be tried: what they look for is planted.
+    pub fn open(cases: &[Case]) -> Result<Self> {
         let hierarchy = Hierarchy::find();
         reap(hierarchy.as_ref().ok());
         let dir = RunDir::create()?;
@@ -61,7 +64,7 @@ impl Bench {
             .context("make the run's cgroup")?;
         let probe = probe::install(&dir.path).context("write the probe")?;
         let range = Range::open(&Options::new(&dir.path)).context("open the range")?;
-        let plants = Plants::plant(&dir.path).context("plant the canary files")?;
+        let plants = Plants::plant(&dir.path, &watched(cases)).context("plant the canary files")?;
         let root = nix::unistd::geteuid().is_root();
         let set_uid_dir = if root { dir.for_set_uid() } else { None };
         let set_uid = set_uid_dir
@@ -173,6 +176,22 @@ impl Bench {
             && witness.no_new_privs == self.own.no_new_privs
             && witness.seccomp == self.own.seccomp
     }
+}
+
+/// The paths that read-file cases look at, each once.
+fn watched(cases: &[Case]) -> Vec<String> {
+    let mut paths: Vec<String> = cases
+        .iter()
+        .filter_map(|case| match &case.attempt {
+            Attempt::ReadFile { paths } => Some(paths),
+            _ => None,
+        })
+        .flatten()
+        .cloned()
+        .collect();
+    paths.sort();
+    paths.dedup();
+    paths
 }
 
 fn own_witness(baseline: &Baseline) -> Result<Witness> {

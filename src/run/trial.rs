@@ -561,6 +561,16 @@ impl Trial<'_> {
             }
         }
         evidence.secrets.extend(found);
+        let read = evidence.inside.steps_of("read");
+        let ok = read.filter(|step| step.outcome == Outcome::Ok);
+        let uncompared: Vec<String> = ok
+            .map(|step| step.target.clone())
+            .filter(|path| !self.bench.plants.knows(path))
+            .filter(|path| fs::metadata(path).is_ok_and(|meta| meta.is_file()))
+            .collect();
+        if matches!(self.case.attempt, Attempt::ReadFile { .. }) {
+            evidence.uncompared.extend(uncompared);
+        }
     }
 
     fn start_sentinels(&mut self) -> std::io::Result<()> {

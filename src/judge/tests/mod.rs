@@ -314,8 +314,8 @@ fn held() -> Vec<(Case, Evidence)> {
             case(A::Fill, &[Proof::Ceiling(Ceiling::Disk)]),
             able()
                 .refused("write", "/scratch", libc::ENOSPC)
-                .fact("written", "/scratch", "33554432")
-                .count(Ceiling::Disk, 33_554_432.0, 33_554_432.0, true),
+                .fact("written", "/scratch", "16777216")
+                .count(Ceiling::Disk, 16_777_216.0, 16_777_216.0, true),
         ),
         (
             case(A::Spawn, &[Proof::Ceiling(Ceiling::Pids)]),

@@ -170,7 +170,7 @@ fn s24_scratch_that_is_not_writable_by_accident() {
     let closed = able()
         .refused("write", "/scratch", libc::EACCES)
         .fact("written", "/scratch", "0")
-        .count(Ceiling::Disk, 0.0, 33_554_432.0, false);
+        .count(Ceiling::Disk, 0.0, 16_777_216.0, false);
     assert_eq!(
         verdict(&case, &closed),
         (Verdict::Inconclusive, "control-failed")
