@@ -227,7 +227,7 @@ impl Trial<'_> {
     }
 
     async fn wait_for_start(&mut self, session: &mut Session) -> bool {
-        let until = Instant::now() + START_DEADLINE;
+        let mut until = Instant::now() + START_DEADLINE;
         loop {
             match session.next(until).await {
                 Happening::Told(events) => {
@@ -236,8 +236,11 @@ impl Trial<'_> {
                     }
                 }
                 Happening::Noise => {}
+                // A launcher may leave its program behind (`setsid`), which speaks later or never.
+                Happening::Exited(_) if self.is_a_launcher() && session.hand_over() => {
+                    until = Instant::now() + GRACE;
+                }
                 Happening::Exited(status) => {
-                    session.drain().await;
                     self.seen.evidence.end = End::ByItself { status };
                     return false;
                 }
@@ -284,8 +287,7 @@ impl Trial<'_> {
         // Around a launcher the group is the limiter's, whose bounds are no promise of the sandbox.
         let ceilings_are_its_own = self.sandbox.backend == BackendKind::Oci;
         self.seen.in_force = observe::in_force(&witness, ceilings_are_its_own.then_some(&ceilings));
-        self.seen.not_engaged =
-            self.sandbox.backend == BackendKind::Command && self.bench.adds_nothing(&witness);
+        self.seen.not_engaged = self.is_a_launcher() && self.bench.adds_nothing(&witness);
         self.seen.evidence.faults.extend(observe::differences(
             self.sandbox,
             self.settings,
@@ -436,9 +438,13 @@ impl Trial<'_> {
     /// looked for everywhere; otherwise the group holds all that there is, and looking at every process costs more
     /// than the trial.
     fn searched_name(&self) -> Option<&str> {
-        let may_be_elsewhere = self.sandbox.backend == BackendKind::Command
+        let may_be_elsewhere = self.is_a_launcher()
             || matches!(self.case.attempt, Attempt::Outlive { .. });
         may_be_elsewhere.then_some(self.thread_name.as_str())
+    }
+
+    fn is_a_launcher(&self) -> bool {
+        self.sandbox.backend == BackendKind::Command
     }
 
     fn still_running(&self) -> bool {
