@@ -418,7 +418,7 @@ impl Trial<'_> {
                     if self.still_running() {
                         let ended = session.records.inside.ended;
                         self.seen.evidence.end =
-                            ended_alone(status, promised, begun.elapsed(), ended);
+                            ended_alone(status, promised, self.started.elapsed(), ended);
                     }
                     break;
                 }
@@ -678,7 +678,7 @@ fn needs_no_bounds(case: &Case, sandbox: &Sandbox) -> bool {
     sandbox.backend == BackendKind::Unsandboxed && case.danger == Danger::Looks
 }
 
-/// A run that nobody here ended. A launcher that promised a timeout, and is gone about then without the probe's last
+/// A run that nobody here ended, after this time since the launcher was started, which is when its clock began too. A launcher that promised a timeout, and is gone about then without the probe's last
 /// record, kept its promise; one that is gone much sooner proves nothing.
 fn ended_alone(status: i32, promised: Option<Duration>, after: Duration, complete: bool) -> End {
     match promised {

@@ -3,9 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 
-use crate::support::{Audit, Seen, folder, have, run};
+use crate::support::{Seen, folder, have, run};
 
 /// A case file that is right.
 const CASE: &str = r#"
@@ -205,27 +204,29 @@ fn a_report_that_cannot_be_written() {
     }
 }
 
-/// A green report of yesterday must not stand for a run that could not start today.
+/// A green report of yesterday must not stand for a run that could not start today, whatever the mistake is.
 #[test]
 fn an_old_report_does_not_outlive_a_refusal() {
-    let folder = folder();
-    let old = folder.path().join("old.json");
-    fs::write(&old, "{\"exit_code\": 0}").unwrap();
-    let seen = Audit::start_in(
-        "prove",
-        &["--json", "x", "--json", old.to_str().unwrap()],
-        |_| {},
-    );
-    assert_eq!(seen.finish().status, 2, "the option given twice");
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_escape-audit"))
-        .args(["run", "--case", "works/run", "--json"])
-        .arg(&old)
-        .args(["--junit", "/dev/null/report.xml"])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(!Path::new(&old).exists(), "the old report is still there");
+    for mistake in [
+        ["--junit", "/dev/null/report.xml"],
+        ["--config", "/no/such/file.toml"],
+        ["--cases", "/no/such/folder"],
+        ["--sandbox", "unknown"],
+    ] {
+        let folder = folder();
+        let old = folder.path().join("old.json");
+        fs::write(&old, "{\"exit_code\": 0}").unwrap();
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_escape-audit"))
+            .args(["run", "--case", "works/run"])
+            .args(mistake)
+            .arg("--json")
+            .arg(&old)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{mistake:?}");
+        assert!(!old.exists(), "{mistake:?}: the old report is still there");
+    }
 }
 
 #[test]

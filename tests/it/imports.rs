@@ -251,8 +251,16 @@ fn what_decides_does_not_touch_the_host() {
             if MAY_READ_FILES.contains(&&**name) {
                 continue;
             }
-            // The names of error numbers are words.
-            let code = code(path).replace("nix::errno", "");
+            // Constants, and the names of error numbers and signals, are words.
+            let code = code(path)
+                .replace("use nix::libc;", "")
+                .replace("nix::libc::E", "libc::E")
+                .replace("nix::errno::Errno::from_raw", "")
+                .replace("nix::sys::signal::Signal::try_from", "");
+            let calls = code
+                .match_indices("libc::")
+                .any(|(at, word)| code[at + word.len()..].starts_with(char::is_lowercase));
+            assert!(!calls, "src/{name} is pure, and calls libc");
             for touch in OF_THE_HOST {
                 assert!(
                     !code.contains(touch),

@@ -128,7 +128,6 @@ fn of_a_sandbox_that_prints_what_breaks_readers() {
             }
         }
     }
-    assert!(!junit.contains("name=\"forged\""), "{junit}");
 }
 
 /// No value of the environment of whoever runs the audit, and no planted one, is written anywhere.

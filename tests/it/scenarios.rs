@@ -139,7 +139,7 @@ fn an_image_with_files_of_its_own() {
         0,
         &[
             ("filesystem/read-host-file", "BLOCKED", "absent"),
-            ("filesystem/write-host-file", "BLOCKED", "private"),
+            ("filesystem/write-host-file", "BLOCKED", "absent"),
             ("credentials/ssh-keys", "BLOCKED", "absent"),
         ],
     );

@@ -68,7 +68,7 @@ thread_local! {
 }
 
 /// One of this test's audits. Audits go on beside those of other tests, but for those of a test that has to be alone.
-struct Place(Option<RwLockReadGuard<'static, ()>>);
+struct Place(#[allow(dead_code)] Option<RwLockReadGuard<'static, ()>>);
 
 impl Place {
     fn take() -> Self {

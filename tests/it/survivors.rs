@@ -63,7 +63,7 @@ fn a_promised_timeout_that_the_launcher_keeps() {
     }
     let cases = ["resources/cpu-spin", "processes/outlive-timeout"];
     let mut arguments: Vec<&str> = cases.iter().flat_map(|case| ["--case", case]).collect();
-    arguments.extend(["--timeout", "1s", "--", "timeout", "-s", "KILL", "1"]);
+    arguments.extend(["--timeout", "2s", "--", "timeout", "-s", "KILL", "2"]);
     arguments.extend(["unshare", "--pid", "--fork", "--kill-child"]);
     let seen = run(&arguments);
     seen.expect(0, &cases.map(|case| (case, "BLOCKED", "killed")));
