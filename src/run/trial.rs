@@ -241,6 +241,7 @@ impl Trial<'_> {
                     until = Instant::now() + GRACE;
                 }
                 Happening::Exited(status) => {
+                    session.drain().await;
                     self.seen.evidence.end = End::ByItself { status };
                     return false;
                 }
@@ -438,8 +439,8 @@ impl Trial<'_> {
     /// looked for everywhere; otherwise the group holds all that there is, and looking at every process costs more
     /// than the trial.
     fn searched_name(&self) -> Option<&str> {
-        let may_be_elsewhere = self.is_a_launcher()
-            || matches!(self.case.attempt, Attempt::Outlive { .. });
+        let may_be_elsewhere =
+            self.is_a_launcher() || matches!(self.case.attempt, Attempt::Outlive { .. });
         may_be_elsewhere.then_some(self.thread_name.as_str())
     }
 

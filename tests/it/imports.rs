@@ -69,7 +69,12 @@ const MAP: &[(&str, &str, &[&str])] = &[
             "verdict",
         ],
     ),
-    // The only one that wires.
+    // The only ones that wire.
+    (
+        "hidden",
+        "the program executed again as a helper",
+        &["backend", "exit_code", "range"],
+    ),
     (
         "cli",
         "arguments, wiring, opening files",
