@@ -545,6 +545,7 @@ impl Trial<'_> {
         evidence.contradictions = records.contradictions;
         evidence.inside = records.inside;
         self.find_secrets();
+        self.hear_sentinels().await;
         self.look_at_sentinels();
     }
 
@@ -580,6 +581,22 @@ impl Trial<'_> {
                 .push(Sentinel::start(&crate::range::myself(), None)?);
         }
         Ok(())
+    }
+
+    /// A signal that was sent takes a moment to be told of by who got it.
+    async fn hear_sentinels(&mut self) {
+        let inside = &self.seen.evidence.inside;
+        let sent = inside
+            .steps_of("signal")
+            .any(|step| step.outcome == Outcome::Ok);
+        let until = Instant::now() + GRACE;
+        while sent && Instant::now() < until {
+            let value = self.signal_value;
+            if self.sentinels.iter_mut().any(|s| s.signalled_with(value)) {
+                break;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
     }
 
     fn look_at_sentinels(&mut self) {
