@@ -84,6 +84,17 @@ pub fn allocate(attempt: &mut Attempt) {
     let held: usize = takers.iter().map(|taker| taker.held).sum();
     attempt.count("held", "", held as u64);
     attempt.hold();
+    // One that told of its share may have been ended for what another took after it.
+    for (number, taker) in takers
+        .iter_mut()
+        .enumerate()
+        .filter(|(_, taker)| taker.pid > 0)
+    {
+        if let Some((_, ended)) = sys::reap(taker.pid, false) {
+            taker.pid = 0;
+            attempt.step("allocate", number.to_string(), ended);
+        }
+    }
     let living = takers.iter().filter(|taker| taker.pid > 0);
     child::bury(&living.map(|taker| taker.pid).collect::<Vec<_>>());
 }

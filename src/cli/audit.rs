@@ -18,13 +18,14 @@ use crate::exit_code;
 use crate::gate::{self, Interrupted};
 use crate::host::cgroup::Hierarchy;
 use crate::report::live::{Event, Live};
-use crate::report::write::claim_all;
+use crate::report::write::{ReportFile, claim_all};
 use crate::report::{Report, Summary, Tool, human, json, junit};
 use crate::run::bench::{self, Bench};
 use crate::run::{self, Audit};
 
 /// Audits, and gives back the exit code. An error means that nothing ran.
 pub fn run(arguments: &Run) -> Result<i32> {
+    let files = Files::claim(arguments.json.as_deref(), arguments.junit.as_deref())?;
     let (library, cases) = select(&arguments.selection)?;
     let project = project(arguments.config.as_deref())?;
     let mut sandboxes = sandboxes(arguments, project.as_ref())?;
@@ -39,8 +40,7 @@ pub fn run(arguments: &Run) -> Result<i32> {
         sandboxes,
         only_weakened: false,
         jobs: arguments.jobs.map(usize::from),
-        json: arguments.json.as_deref(),
-        junit: arguments.junit.as_deref(),
+        files,
     };
     let decide =
         |report: &Report, caught: Option<Interrupted>| gate::decide(report, caught).exit_code;
@@ -51,6 +51,7 @@ pub fn run(arguments: &Run) -> Result<i32> {
 
 /// Tries every case in an embedded sandbox that lacks just what the case names: each has to come out ESCAPED.
 pub fn prove(arguments: &Prove) -> Result<i32> {
+    let files = Files::claim(arguments.json.as_deref(), None)?;
     let (library, cases) = select(&arguments.selection)?;
     let sets: BTreeSet<BTreeSet<_>> = cases
         .iter()
@@ -83,8 +84,7 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
         sandboxes,
         only_weakened: true,
         jobs: None,
-        json: arguments.json.as_deref(),
-        junit: None,
+        files,
     };
     // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
     let decide = |report: &Report, caught: Option<Interrupted>| match caught {
@@ -114,23 +114,39 @@ pub fn clean() -> Result<i32> {
 }
 
 /// Everything that is known before anything runs.
-struct Plan<'a> {
+struct Plan {
     library: Library,
     cases: Vec<Case>,
     sandboxes: Vec<Sandbox>,
     only_weakened: bool,
     jobs: Option<usize>,
-    json: Option<&'a Path>,
-    junit: Option<&'a Path>,
+    files: Files,
+}
+
+/// The report files. They are claimed before anything else is looked at: no mistake may leave an older run's report
+/// standing for this one's.
+struct Files {
+    json: Option<ReportFile>,
+    junit: Option<ReportFile>,
+}
+
+impl Files {
+    fn claim(json: Option<&Path>, junit: Option<&Path>) -> Result<Self> {
+        let mut files = claim_all(json.into_iter().chain(junit))
+            .map_err(all_of)?
+            .into_iter();
+        Ok(Self {
+            json: json.and_then(|_| files.next()),
+            junit: junit.and_then(|_| files.next()),
+        })
+    }
 }
 
 fn carry_out(
-    plan: Plan<'_>,
+    plan: Plan,
     decide: impl FnOnce(&Report, Option<Interrupted>) -> i32,
     tell: impl FnOnce(&Report, crate::report::style::Style) -> io::Result<()>,
 ) -> Result<i32> {
-    let paths: Vec<&Path> = plan.json.into_iter().chain(plan.junit).collect();
-    let files = claim_all(paths).map_err(all_of)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -171,11 +187,10 @@ fn carry_out(
     let mut report = report;
     report.exit_code = code;
     tell(&report, terminal::style(&io::stdout())).or_else(closed_pipe)?;
-    let mut files = files.iter();
-    if let (Some(_), Some(file)) = (plan.json, files.next()) {
+    if let Some(file) = plan.files.json {
         file.write(|out| json::write(&report, out))?;
     }
-    if let (Some(_), Some(file)) = (plan.junit, files.next_back()) {
+    if let Some(file) = plan.files.junit {
         file.write(|out| junit::write(&report, out))?;
     }
     Ok(code)

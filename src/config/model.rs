@@ -216,7 +216,11 @@ impl Settings {
         match protection {
             Protection::Network => self.network_mode = NetworkMode::Host,
             Protection::ReadOnly => self.read_only = false,
-            Protection::Memory => self.mem_limit = None,
+            // A ceiling on memory and swap together stands on the one on memory.
+            Protection::Memory => {
+                self.mem_limit = None;
+                self.memswap_limit = None;
+            }
             Protection::Swap => self.memswap_limit = None,
             Protection::Pids => self.pids_limit = None,
             Protection::Cpu => self.cpus = None,

@@ -25,6 +25,8 @@ pub struct Session {
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     exited: Option<i32>,
+    /// The launcher's status, where it left before its probe spoke (`setsid`): the open pipe stands for it then.
+    handed_over: Option<i32>,
 }
 
 /// What happened next.
@@ -50,6 +52,7 @@ impl Session {
             running,
             records: Records::new(nonce),
             exited: None,
+            handed_over: None,
         }
     }
 
@@ -76,6 +79,14 @@ impl Session {
         self.stdin = None;
     }
 
+    /// The launcher has left. Whether what it started may go on without it: then the run ends when the pipe is closed.
+    pub fn hand_over(&mut self) -> bool {
+        if self.stdout.is_some() {
+            self.handed_over = self.exited.take();
+        }
+        self.handed_over.is_some()
+    }
+
     /// Whether the launcher has ended.
     pub fn exited(&self) -> Option<i32> {
         self.exited
@@ -91,6 +102,7 @@ impl Session {
             stdout,
             stderr,
             exited,
+            handed_over,
             ..
         } = self;
         tokio::select! {
@@ -99,7 +111,13 @@ impl Session {
                 if read == 0 {
                     *stdout = None;
                     records.close();
-                    return Happening::Noise;
+                    return match handed_over.take() {
+                        Some(status) => {
+                            *exited = Some(status);
+                            Happening::Exited(status)
+                        }
+                        None => Happening::Noise,
+                    };
                 }
                 let events = records.output(&buffer[..read]);
                 if events.is_empty() { Happening::Noise } else { Happening::Told(events) }
@@ -112,7 +130,7 @@ impl Session {
                 }
                 Happening::Noise
             }
-            status = end(running), if exited.is_none() => {
+            status = end(running), if exited.is_none() && handed_over.is_none() => {
                 *exited = Some(status);
                 Happening::Exited(status)
             }

@@ -227,7 +227,7 @@ impl Trial<'_> {
     }
 
     async fn wait_for_start(&mut self, session: &mut Session) -> bool {
-        let until = Instant::now() + START_DEADLINE;
+        let mut until = Instant::now() + START_DEADLINE;
         loop {
             match session.next(until).await {
                 Happening::Told(events) => {
@@ -236,6 +236,10 @@ impl Trial<'_> {
                     }
                 }
                 Happening::Noise => {}
+                // A launcher may leave its program behind (`setsid`), which speaks later or never.
+                Happening::Exited(_) if self.is_a_launcher() && session.hand_over() => {
+                    until = Instant::now() + GRACE;
+                }
                 Happening::Exited(status) => {
                     session.drain().await;
                     self.seen.evidence.end = End::ByItself { status };
@@ -284,8 +288,7 @@ impl Trial<'_> {
         // Around a launcher the group is the limiter's, whose bounds are no promise of the sandbox.
         let ceilings_are_its_own = self.sandbox.backend == BackendKind::Oci;
         self.seen.in_force = observe::in_force(&witness, ceilings_are_its_own.then_some(&ceilings));
-        self.seen.not_engaged =
-            self.sandbox.backend == BackendKind::Command && self.bench.adds_nothing(&witness);
+        self.seen.not_engaged = self.is_a_launcher() && self.bench.adds_nothing(&witness);
         self.seen.evidence.faults.extend(observe::differences(
             self.sandbox,
             self.settings,
@@ -416,7 +419,7 @@ impl Trial<'_> {
                     if self.still_running() {
                         let ended = session.records.inside.ended;
                         self.seen.evidence.end =
-                            ended_alone(status, promised, begun.elapsed(), ended);
+                            ended_alone(status, promised, self.started.elapsed(), ended);
                     }
                     break;
                 }
@@ -436,9 +439,13 @@ impl Trial<'_> {
     /// looked for everywhere; otherwise the group holds all that there is, and looking at every process costs more
     /// than the trial.
     fn searched_name(&self) -> Option<&str> {
-        let may_be_elsewhere = self.sandbox.backend == BackendKind::Command
-            || matches!(self.case.attempt, Attempt::Outlive { .. });
+        let may_be_elsewhere =
+            self.is_a_launcher() || matches!(self.case.attempt, Attempt::Outlive { .. });
         may_be_elsewhere.then_some(self.thread_name.as_str())
+    }
+
+    fn is_a_launcher(&self) -> bool {
+        self.sandbox.backend == BackendKind::Command
     }
 
     fn still_running(&self) -> bool {
@@ -538,6 +545,7 @@ impl Trial<'_> {
         evidence.contradictions = records.contradictions;
         evidence.inside = records.inside;
         self.find_secrets();
+        self.hear_sentinels().await;
         self.look_at_sentinels();
     }
 
@@ -583,6 +591,22 @@ impl Trial<'_> {
                 .push(Sentinel::start(&crate::range::myself(), None)?);
         }
         Ok(())
+    }
+
+    /// A signal that was sent takes a moment to be told of by who got it.
+    async fn hear_sentinels(&mut self) {
+        let inside = &self.seen.evidence.inside;
+        let sent = inside
+            .steps_of("signal")
+            .any(|step| step.outcome == Outcome::Ok);
+        let until = Instant::now() + GRACE;
+        while sent && Instant::now() < until {
+            let value = self.signal_value;
+            if self.sentinels.iter_mut().any(|s| s.signalled_with(value)) {
+                break;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
     }
 
     fn look_at_sentinels(&mut self) {
@@ -682,7 +706,7 @@ fn needs_no_bounds(case: &Case, sandbox: &Sandbox) -> bool {
     sandbox.backend == BackendKind::Unsandboxed && case.danger == Danger::Looks
 }
 
-/// A run that nobody here ended. A launcher that promised a timeout, and is gone about then without the probe's last
+/// A run that nobody here ended, after this time since the launcher was started, which is when its clock began too. A launcher that promised a timeout, and is gone about then without the probe's last
 /// record, kept its promise; one that is gone much sooner proves nothing.
 fn ended_alone(status: i32, promised: Option<Duration>, after: Duration, complete: bool) -> End {
     match promised {

@@ -1,7 +1,20 @@
-//! The integration tests: one binary, one file a subject.
+//! The integration tests: one binary, one file a subject. Most of them run the program itself, as root; for an ordinary
+//! user they say that they are skipped.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bad_input;
+mod bubblewrap;
+mod imports;
+mod leftovers;
+mod main_job;
+mod never_green;
+mod not_engaged;
 mod pages;
+mod proof;
 mod range;
 mod readme;
+mod reports;
+mod scenarios;
+mod support;
+mod survivors;

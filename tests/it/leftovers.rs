@@ -1,0 +1,224 @@
+//! Nothing is left behind: after success, failure, each signal, and, once somebody looks, after SIGKILL. What is counted
+//! is in `support::traces`: processes, groups in every hierarchy, mounts, folders, planted files.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Audit, Seen, folder, have, planted, run, runner, traces};
+
+/// A run of the whole library, when the first trials are decided and others are going on. Also what it has planted, and
+/// the namespaces that its helpers live in.
+fn in_the_middle() -> (Audit, Vec<PathBuf>, BTreeSet<PathBuf>) {
+    let mut audit = Audit::run(&["--case", "*"]);
+    audit.until("the first verdict", |audit| {
+        audit.said().contains("BLOCKED")
+    });
+    let planted = planted(audit.pid);
+    assert!(planted.len() > 4, "{planted:?}");
+    let traces = audit.traces().join("\n");
+    for sign in ["process ", "/sys/fs/cgroup", "/escape-audit"] {
+        assert!(traces.contains(sign), "no {sign} in\n{traces}");
+    }
+    let namespaces = namespaces_of_run(&audit);
+    assert!(!namespaces.is_empty());
+    (audit, planted, namespaces)
+}
+
+/// The network namespaces of the run's processes that are not this test's own.
+fn namespaces_of_run(audit: &Audit) -> BTreeSet<PathBuf> {
+    let own = fs::read_link("/proc/self/ns/net").unwrap();
+    crate::support::helpers(audit.pid)
+        .into_iter()
+        .filter_map(|(pid, _)| fs::read_link(format!("/proc/{pid}/ns/net")).ok())
+        .filter(|found| *found != own)
+        .collect()
+}
+
+/// The network namespaces that any process of this machine lives in.
+fn namespaces() -> BTreeSet<PathBuf> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|process| fs::read_link(process.path().join("ns/net")).ok())
+        .collect()
+}
+
+#[track_caller]
+fn assert_gone(planted: &[PathBuf], spaces: &BTreeSet<PathBuf>) {
+    let left: Vec<_> = planted.iter().filter(|path| path.exists()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let left: Vec<_> = spaces.intersection(&namespaces()).cloned().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// A report that says what it is: not whole.
+#[track_caller]
+fn assert_partial(seen: &Seen, exit_code: i32) {
+    assert_eq!(seen.status, exit_code, "{}{}", seen.out, seen.err);
+    assert_eq!(seen.report["exit_code"], exit_code);
+    assert!(
+        seen.report["incomplete"].is_string(),
+        "{}",
+        seen.report["incomplete"]
+    );
+    let trials = seen.trials().len();
+    assert!((1..47).contains(&trials), "{trials} trials");
+    assert_eq!(seen.report["summary"]["total"], trials);
+    let junit = seen.junit.as_deref().expect("a JUnit report");
+    let read = quick_junit::Report::deserialize_from_str(junit).unwrap();
+    let errors: usize = read.test_suites.iter().map(|suite| suite.errors).sum();
+    assert!(
+        errors >= 1,
+        "a reader of JUnit alone takes it for whole:\n{junit}"
+    );
+    assert!(seen.err.contains("stopping"), "{}", seen.err);
+    assert!(seen.out.contains("interrupted"), "{}", seen.out);
+}
+
+fn after_a_signal(signal: Signal, exit_code: i32) {
+    let (mut audit, planted, spaces) = in_the_middle();
+    audit.signal(signal);
+    let seen = audit.finish();
+    assert_partial(&seen, exit_code);
+    assert_gone(&planted, &spaces);
+}
+
+#[test]
+fn after_success_and_after_failure() {
+    if !have(&["root"]) {
+        return;
+    }
+    for arguments in [
+        &["--case", "works/*", "--case", "kernel/*"][..],
+        &[
+            "--case",
+            "filesystem/*",
+            "--case",
+            "works/*",
+            "--sandbox",
+            "unsandboxed",
+        ],
+        &["--case", "processes/see-host-process", "--", "false"],
+    ] {
+        let mut audit = Audit::run(arguments);
+        let mut seen = Vec::new();
+        audit.until("its plants", |audit| {
+            seen = planted(audit.pid);
+            !seen.is_empty()
+        });
+        audit.finish();
+        assert_gone(&seen, &BTreeSet::new());
+    }
+}
+
+#[test]
+fn after_ctrl_c() {
+    if have(&["root"]) {
+        after_a_signal(Signal::SIGINT, 130);
+    }
+}
+
+#[test]
+fn after_sigterm() {
+    if have(&["root"]) {
+        after_a_signal(Signal::SIGTERM, 143);
+    }
+}
+
+#[test]
+fn after_a_hang_up() {
+    if have(&["root"]) {
+        after_a_signal(Signal::SIGHUP, 129);
+    }
+}
+
+/// The second one ends it at once; what is left then, the next run removes.
+#[test]
+fn after_ctrl_c_twice() {
+    if !have(&["root"]) {
+        return;
+    }
+    let (mut audit, planted, spaces) = in_the_middle();
+    let pid = audit.pid;
+    audit.signal(Signal::SIGINT);
+    while audit.is_running() && !audit.said().contains("stopping") {
+        std::thread::yield_now();
+    }
+    audit.signal(Signal::SIGINT);
+    let (seen, _) = audit.finish_with_traces();
+    assert_eq!(seen.status, 130, "{}", seen.err);
+    clean();
+    assert_eq!(traces(pid), Vec::<String>::new());
+    assert_gone(&planted, &spaces);
+}
+
+fn clean() -> Seen {
+    let seen = Audit::start_in("clean", &[], |_| {}).finish();
+    assert_eq!(seen.status, 0, "{}", seen.err);
+    seen
+}
+
+/// Nobody is left to clean up. The next run does it, and touches no run that is going on.
+#[test]
+fn after_sigkill_the_next_run_reaps_its_dead_and_nothing_else() {
+    if !have(&["root"]) {
+        return;
+    }
+    let place = folder();
+    let folder = place.path().to_str().unwrap();
+    let waits = runner("waits-for-a-word");
+    let mut living = Audit::run(&["--case", "works/run", "--", &*waits, folder, "env"]);
+    living.until("the launcher", |_| place.path().join("here").exists());
+    // Its launcher looks about by a `sleep` after the other.
+    let lasting = |audit: &Audit| {
+        let mut traces = audit.traces();
+        traces.retain(|trace| !trace.contains("(sleep)"));
+        traces
+    };
+    let before = lasting(&living);
+    assert!(before.len() > 4, "{before:?}");
+
+    let (mut killed, dead_plants, spaces) = in_the_middle();
+    let dead = killed.pid;
+    killed.signal(Signal::SIGKILL);
+    let (seen, left) = killed.finish_with_traces();
+    assert_eq!(seen.status, -9);
+    assert_eq!(
+        seen.junit.as_deref().unwrap_or(""),
+        "",
+        "no report stands for a run that has none"
+    );
+    assert!(!left.is_empty(), "nothing was left, so nothing is shown");
+
+    assert_eq!(run(&["--case", "works/run"]).status, 0);
+    assert_eq!(traces(dead), Vec::<String>::new());
+    assert_gone(&dead_plants, &spaces);
+
+    assert_eq!(
+        lasting(&living),
+        before,
+        "the next run touched a living one"
+    );
+    fs::write(place.path().join("go"), "").unwrap();
+    living
+        .finish()
+        .expect(0, &[("works/run", "ALLOWED", "worked")]);
+}
+
+#[test]
+fn after_sigkill_clean_reaps_too() {
+    if !have(&["root"]) {
+        return;
+    }
+    let (mut killed, planted, spaces) = in_the_middle();
+    let dead = killed.pid;
+    killed.signal(Signal::SIGKILL);
+    killed.finish_with_traces();
+    clean();
+    assert_eq!(traces(dead), Vec::<String>::new());
+    assert_gone(&planted, &spaces);
+    // And there is nothing more to do.
+    assert!(!clean().out.contains(&format!("run-{dead}-")));
+}
