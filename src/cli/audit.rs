@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{Prove, Run, Selection};
 use super::proof::Proof;
+use super::signals::Signals;
 use super::terminal;
 use crate::backend::command::find_program;
 use crate::case::{Case, Expect, Library};
@@ -153,6 +153,7 @@ fn carry_out(
         .context("start the runtime")?;
     let began = (SystemTime::now(), Instant::now());
     let (report, code) = runtime.block_on(async {
+        let signals = Signals::listen().context("listen for signals")?;
         let bench = Bench::open(&plan.cases)?;
         needs_a_cgroup(&plan.sandboxes, &bench)?;
         let audit = Audit {
@@ -175,7 +176,7 @@ fn carry_out(
             &audit,
             &bench,
             &mut |trial| live.event(Event::TrialDone(trial)),
-            interruption(&mut caught),
+            signals.first(&mut caught),
         )
         .await?;
         live.finish();
@@ -186,12 +187,24 @@ fn carry_out(
     drop(runtime);
     let mut report = report;
     report.exit_code = code;
-    tell(&report, terminal::style(&io::stdout())).or_else(closed_pipe)?;
-    if let Some(file) = plan.files.json {
-        file.write(|out| json::write(&report, out))?;
-    }
-    if let Some(file) = plan.files.junit {
-        file.write(|out| junit::write(&report, out))?;
+    // The files first: a terminal that cannot be written to must not cost the build its reports.
+    let json = plan
+        .files
+        .json
+        .map(|file| file.write(|out| json::write(&report, out)));
+    let junit = plan
+        .files
+        .junit
+        .map(|file| file.write(|out| junit::write(&report, out)));
+    let page = tell(&report, terminal::style(&io::stdout())).or_else(closed_pipe);
+    let written = [json, junit].into_iter().flatten().map(|file| Ok(file?));
+    let mut code = code;
+    for error in written.chain([page]).filter_map(Result::err) {
+        eprint!("{}", terminal::complaint(&error));
+        // What was decided stands; but what nobody can read holds nothing.
+        if code == exit_code::HELD {
+            code = exit_code::UNDECIDED;
+        }
     }
     Ok(code)
 }
@@ -233,47 +246,6 @@ fn report(outcome: run::Outcome, library: &Library, began: (SystemTime, Instant)
         trials: outcome.trials,
         exit_code: 0,
     }
-}
-
-/// Ends with the first of SIGINT, SIGTERM and SIGHUP. A second one ends the program at once.
-async fn interruption(caught: &mut Option<Interrupted>) {
-    let wait = async |kind: SignalKind| match signal(kind) {
-        Ok(mut stream) => {
-            stream.recv().await;
-        }
-        Err(_) => std::future::pending().await,
-    };
-    let which = tokio::select! {
-        () = wait(SignalKind::interrupt()) => Interrupted::Interrupt,
-        () = wait(SignalKind::terminate()) => Interrupted::Terminate,
-        () = wait(SignalKind::hangup()) => Interrupted::HangUp,
-    };
-    *caught = Some(which);
-    eprintln!("stopping: what runs is being cleaned up; once more to leave at once");
-    std::thread::spawn(leave_at_the_next_signal);
-}
-
-fn leave_at_the_next_signal() {
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    else {
-        return;
-    };
-    let status = runtime.block_on(async {
-        let (Ok(mut interrupt), Ok(mut terminate)) = (
-            signal(SignalKind::interrupt()),
-            signal(SignalKind::terminate()),
-        ) else {
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            _ = interrupt.recv() => exit_code::INTERRUPTED,
-            _ = terminate.recv() => exit_code::TERMINATED,
-        }
-    });
-    eprintln!("left at once: sandboxes may still be there; `escape-audit clean` removes them");
-    std::process::exit(status);
 }
 
 fn select(selection: &Selection) -> Result<(Library, Vec<Case>)> {

@@ -7,6 +7,7 @@ pub mod explain;
 pub mod lint;
 pub mod list;
 pub mod proof;
+pub mod signals;
 pub mod terminal;
 
 use std::io::{self, Write};

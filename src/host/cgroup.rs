@@ -351,6 +351,7 @@ impl Cgroup {
                     let _ = fs::write(dir.join("cgroup.kill"), "1");
                 }
             }
+            self.thaw();
             let left = self.processes();
             for pid in &left {
                 let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
@@ -359,6 +360,19 @@ impl Cgroup {
                 return left;
             }
             thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// A frozen process does not even die.
+    fn thaw(&self) {
+        let (file, word) = match self.version {
+            Version::V1 => ("freezer.state", "THAWED"),
+            Version::V2 => ("cgroup.freeze", "0"),
+        };
+        for dir in self.dirs.iter().map(|(_, dir)| dir).chain(&self.others) {
+            walk(dir, &mut |dir| {
+                let _ = fs::write(dir.join(file), word);
+            });
         }
     }
 

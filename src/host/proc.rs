@@ -180,7 +180,7 @@ fn own_user_namespace(pid: i32) -> bool {
 }
 
 /// Whether the namespace has no interface but loopback: an ordinary user may read this of a root-run container too.
-fn no_route(pid: i32) -> Option<bool> {
+pub fn no_route(pid: i32) -> Option<bool> {
     let devices = fs::read_to_string(format!("/proc/{pid}/net/dev")).ok()?;
     let names: Vec<&str> = devices
         .lines()

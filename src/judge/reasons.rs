@@ -24,6 +24,7 @@ pub const REASONS: &[(Verdict, &str, &str)] = &[
     (Error, "launcher-hangs", "The launcher did not end when its probe had."),
     (Error, "left-behind", "Something of the trial could not be removed."),
     (Inconclusive, "not-compared", "A file was read that could not be compared with the host's."),
+    (Error, "network-changed", "The sandbox's network came up after the attempt had been made."),
     (Error, "outside-range", "The probe ran where the canaries cannot be reached from; nothing was sent."),
     (Error, "outside-limiter", "The probe ran where it can be neither bounded nor counted; no load was put on."),
     (Error, "harness-failed", "The harness itself failed."),

@@ -27,7 +27,8 @@ pub fn helper_main() -> i32 {
     if let Err(error) = hand_over(line, own) {
         let failed = Message::new(&["failed"])
             .with("step", error.step)
-            .with("why", error.why);
+            .with("why", error.why)
+            .with("refused", if error.refused { "1" } else { "0" });
         let _ = send(line, &failed, None, MsgFlags::empty());
         return 1;
     }
@@ -46,7 +47,11 @@ fn hand_over(line: BorrowedFd<'_>, own: bool) -> Result<(), RangeError> {
             .map_err(|error| RangeError::new("answer the harness", error))
     };
     if own {
-        for name in make_namespaces()? {
+        let refused = |error| RangeError {
+            refused: true,
+            ..error
+        };
+        for name in make_namespaces().map_err(refused)? {
             let path = format!("/proc/self/ns/{name}");
             let file = fs::File::open(&path)
                 .map_err(|error| RangeError::new(format!("open {path}"), error))?;

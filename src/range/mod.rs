@@ -120,6 +120,8 @@ impl Range {
         let (mode, opened) = if options.own_namespace {
             match netns::open(&options.program, true) {
                 Ok(opened) => (Mode::Own, opened),
+                // Only where the kernel refuses: want of descriptors or of memory must not turn into skipped cases.
+                Err(error) if !error.refused => return Err(error),
                 Err(error) => (
                     Mode::LoopbackOnly {
                         why: error.to_string(),

@@ -41,6 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct RangeError {
     pub(super) step: String,
     pub(super) why: String,
+    /// The kernel does not let this user make the namespaces.
+    pub(super) refused: bool,
 }
 
 impl RangeError {
@@ -48,6 +50,7 @@ impl RangeError {
         Self {
             step: step.into(),
             why: why.to_string(),
+            refused: false,
         }
     }
 }
@@ -196,7 +199,11 @@ pub(super) fn open(program: &Path, own: bool) -> Result<Handover, RangeError> {
                 opened.sockets.push((spec, spot.adopt(descriptor)));
             }
             Some("ready") => break,
-            Some("failed") => return Err(RangeError::new(text("step"), text("why"))),
+            Some("failed") => {
+                let mut error = RangeError::new(text("step"), text("why"));
+                error.refused = text("refused") == "1";
+                return Err(error);
+            }
             _ => {}
         }
     }

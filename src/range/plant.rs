@@ -200,6 +200,39 @@ impl Plants {
         paths
     }
 
+    /// The same bytes with every secret variable's value, planted or real, replaced by its name: what came out of a
+    /// sandbox, or was given to one, may hold it.
+    pub fn redact(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut clean = bytes.to_vec();
+        let mut known: Vec<&Secret> = self
+            .secrets
+            .iter()
+            .filter(|secret| secret.value.len() >= 8 && !secret.name.starts_with('/'))
+            .collect();
+        known.sort_by_key(|secret| std::cmp::Reverse(secret.value.len()));
+        for secret in known {
+            let name = format!("[{}]", secret.name).into_bytes();
+            let mut from = 0;
+            while let Some(at) = clean[from..]
+                .windows(secret.value.len())
+                .position(|window| window == secret.value)
+            {
+                let start = from + at;
+                clean.splice(start..start + secret.value.len(), name.iter().copied());
+                from = start + name.len();
+            }
+        }
+        clean
+    }
+
+    /// The host's folders into which a file of the host could be written: those made for it, and where people keep
+    /// theirs.
+    pub fn writable_places(&self) -> Vec<PathBuf> {
+        let mut places = self.drop_dirs.clone();
+        places.extend(self.everyday_folders());
+        places
+    }
+
     /// Whether what the host has at this path is known by its hash.
     pub fn knows(&self, path: &str) -> bool {
         self.secrets.iter().any(|secret| secret.name == path)
@@ -451,10 +484,19 @@ mod tests {
             .to_string_lossy()
             .into_owned();
         fs::write(&path, "a token of the team").unwrap();
-        let plants = Plants::plant(run.path(), &[path.clone()]).unwrap();
+        let plants = Plants::plant(run.path(), std::slice::from_ref(&path)).unwrap();
         let hash = secret_hash("n", b"a token of the team");
         let found = plants.match_secret("n", &hash).unwrap();
         assert!(found.real && found.name == path && plants.knows(&path));
+    }
+
+    #[test]
+    fn a_secret_is_shown_by_its_name() {
+        let (_run, plants) = plants();
+        let (name, value) = plants.environment[0].clone();
+        let said = format!("token={value}; again {value}!");
+        let clean = String::from_utf8(plants.redact(said.as_bytes())).unwrap();
+        assert_eq!(clean, format!("token=[{name}]; again [{name}]!"));
     }
 
     #[test]

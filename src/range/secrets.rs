@@ -119,8 +119,14 @@ pub(super) fn homes() -> Vec<PathBuf> {
     let variable = std::env::var_os("HOME").map(PathBuf::from);
     let user = nix::unistd::User::from_uid(nix::unistd::geteuid());
     let database = user.ok().flatten().map(|user| user.dir);
+    // Under sudo the secrets that matter are those of who called it.
+    let caller = ["SUDO_UID", "PKEXEC_UID"]
+        .iter()
+        .filter_map(|name| std::env::var(name).ok()?.parse().ok())
+        .filter_map(|uid: u32| nix::unistd::User::from_uid(uid.into()).ok().flatten())
+        .map(|user| user.dir);
     let mut homes: Vec<PathBuf> = Vec::new();
-    for home in variable.into_iter().chain(database) {
+    for home in variable.into_iter().chain(database).chain(caller) {
         let home = fs::canonicalize(&home).unwrap_or(home);
         if home.is_dir() && home != Path::new("/") && !homes.contains(&home) {
             homes.push(home);

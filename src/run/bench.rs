@@ -42,8 +42,18 @@ pub struct Bench {
     set_uid: Option<PathBuf>,
     _set_uid_dir: Option<RunDir>,
     group: Option<RunGroup>,
+    _planted: Planted,
     // Last, so that it is dropped last.
     dir: RunDir,
+}
+
+/// The journal of what was planted outside the run's folder; dropped, it is emptied.
+struct Planted(PathBuf);
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        plant::reap(&self.0);
+    }
 }
 
 impl Bench {
@@ -62,6 +72,8 @@ impl Bench {
             .map(|hierarchy| RunGroup::make(hierarchy, &dir.name))
             .transpose()
             .context("make the run's cgroup")?;
+        // Whatever fails from here on, what was planted by then is removed before the folder that lists it.
+        let planted = Planted(dir.path.join(plant::JOURNAL));
         let probe = probe::install(&dir.path).context("write the probe")?;
         let range = Range::open(&Options::new(&dir.path)).context("open the range")?;
         let plants = Plants::plant(&dir.path, &watched(cases)).context("plant the canary files")?;
@@ -103,6 +115,7 @@ impl Bench {
             set_uid,
             _set_uid_dir: set_uid_dir,
             group,
+            _planted: planted,
             dir,
         })
     }
@@ -133,12 +146,11 @@ impl Bench {
         }
     }
 
-    /// Whether a process stands where the canaries can be reached from: in the range's namespace, or in one that was
-    /// made by what was started there (`ours`).
-    pub fn in_range(&self, pid: i32, ours: bool) -> bool {
+    /// Whether nothing that a process sends can leave the machine: it stands in the range's namespace, or in one without
+    /// any way out. Of any other namespace nobody knows where it leads.
+    pub fn in_range(&self, pid: i32) -> bool {
         let theirs = proc::namespace(&pid.to_string(), "net");
-        let range = self.own_range.namespace("net");
-        theirs == range || (ours && theirs != self.host_range.namespace("net"))
+        theirs == self.own_range.namespace("net") || proc::no_route(pid) == Some(true)
     }
 
     /// The host's folders that a sandbox without `host-files` shows.
@@ -236,11 +248,11 @@ impl Drop for RunGroup {
     }
 }
 
-/// Ends and removes a run's group.
-fn clear(hierarchy: &Hierarchy, name: &str) {
-    if let Ok(group) = hierarchy.group(Path::new(name)) {
-        group.kill();
-        let _ = group.remove();
+/// Ends and removes a run's group; whether nothing of it is left.
+fn clear(hierarchy: &Hierarchy, name: &str) -> bool {
+    match hierarchy.group(Path::new(name)) {
+        Ok(group) => group.kill().is_empty() && group.remove().is_ok(),
+        Err(_) => false,
     }
 }
 
@@ -249,20 +261,16 @@ pub fn reap(hierarchy: Option<&Hierarchy>) -> Vec<String> {
     let mut reaped = Vec::new();
     if let Some(hierarchy) = hierarchy {
         for name in hierarchy.runs() {
-            if run_dir::is_dead(&name) {
-                clear(hierarchy, &name);
+            if run_dir::is_dead(&name) && clear(hierarchy, &name) {
                 reaped.push(name);
             }
         }
     }
     for folder in run_dir::dead_runs() {
-        plant::reap(&folder.join(plant::JOURNAL));
-        if fs::remove_dir_all(&folder).is_ok() {
-            reaped.extend(
-                folder
-                    .file_name()
-                    .map(|name| name.to_string_lossy().into_owned()),
-            );
+        let planted_left = plant::reap(&folder.join(plant::JOURNAL));
+        if planted_left.is_empty() && fs::remove_dir_all(&folder).is_ok() {
+            let name = folder.file_name();
+            reaped.extend(name.map(|name| name.to_string_lossy().into_owned()));
         }
     }
     reaped.sort();

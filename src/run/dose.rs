@@ -139,6 +139,7 @@ pub fn dose(case: &Case, policy: &Policy, given: &Given) -> Dose {
         Attempt::RawSocket => {
             line.all("target", given.targets.iter().take(1));
             line.field("payload", &given.token);
+            line.hold();
             watch = Duration::from_millis(500);
         }
         Attempt::Spawn => {
@@ -294,6 +295,7 @@ impl Line {
         self.field("timeout_ms", "500");
         self.field("gap_ms", "300");
         self.field("control", "1");
+        self.hold();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Carries a plan out: canaries, backend, judge, events; always sweeps.
 
 pub mod bench;
+mod course;
 pub mod dose;
 pub mod observe;
 pub mod records;
@@ -128,7 +129,7 @@ pub async fn run(
         .sandboxes
         .iter()
         .zip(facts)
-        .map(|(sandbox, facts)| facts.report(sandbox))
+        .map(|(sandbox, facts)| facts.report(sandbox, bench))
         .collect();
     Ok(Outcome {
         sandboxes,
@@ -185,7 +186,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn report(self, sandbox: &Sandbox) -> SandboxReport {
+    fn report(self, sandbox: &Sandbox, bench: &Bench) -> SandboxReport {
         let mut notes = Vec::new();
         if self.not_engaged {
             notes.push(
@@ -193,8 +194,14 @@ impl Facts {
                     .to_owned(),
             );
         }
+        // A launcher may have been given a secret as an argument.
+        let mut shown = sandbox.clone();
+        for argument in &mut shown.command {
+            let clean = bench.plants.redact(argument.as_bytes());
+            *argument = String::from_utf8_lossy(&clean).into_owned();
+        }
         SandboxReport {
-            sandbox: sandbox.clone(),
+            sandbox: shown,
             digest: backend(sandbox.backend).digest(sandbox),
             in_force: self.in_force,
             notes,

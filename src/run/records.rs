@@ -11,7 +11,7 @@ use crate::evidence::{Fact, Inside, Start, Step};
 /// The longest line that is looked at; longer ones are noise.
 const MAX_LINE: usize = escape_audit_probe::wire::MAX_LINE;
 /// How much of what is no record is kept.
-const MAX_HEAD: usize = 4096;
+const MAX_HEAD: usize = 8192;
 /// How many steps, facts and contradictions are kept.
 const MAX_KEPT: usize = 16_384;
 

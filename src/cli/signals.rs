@@ -1,0 +1,62 @@
+//! SIGINT, SIGTERM and SIGHUP: the first stops the audit in order, the second ends the program at once.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::exit_code;
+use crate::gate::Interrupted;
+
+/// The signals, caught from the moment this is made: one that arrives while the audit is being set up stops it as soon
+/// as it begins.
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    /// Call it inside the runtime.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Interrupted {
+        tokio::select! {
+            _ = self.interrupt.recv() => Interrupted::Interrupt,
+            _ = self.terminate.recv() => Interrupted::Terminate,
+            _ = self.hang_up.recv() => Interrupted::HangUp,
+        }
+    }
+
+    /// Ends with the first signal and tells which it was.
+    pub async fn first(mut self, caught: &mut Option<Interrupted>) {
+        *caught = Some(self.next().await);
+        eprintln!("stopping: what runs is being cleaned up; once more to leave at once");
+        std::thread::spawn(leave_at_the_next);
+    }
+}
+
+/// On a thread of its own, since the first one may be waiting for a sandbox to go.
+fn leave_at_the_next() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let Ok(runtime) = runtime else { return };
+    let status = runtime.block_on(async {
+        let Ok(mut signals) = Signals::listen() else {
+            return std::future::pending().await;
+        };
+        match signals.next().await {
+            Interrupted::Interrupt => exit_code::INTERRUPTED,
+            Interrupted::Terminate => exit_code::TERMINATED,
+            Interrupted::HangUp => exit_code::HUNG_UP,
+        }
+    });
+    eprintln!("left at once: sandboxes may still be there; `escape-audit clean` removes them");
+    std::process::exit(status);
+}

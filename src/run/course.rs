@@ -1,0 +1,452 @@
+//! The course of one trial: from the probe's first line to the last look after the run's end. What happens is followed,
+//! and ended where the sandbox, the case or the limiter has to; nothing is judged.
+
+use std::time::Duration;
+
+use escape_audit_probe::wire::{Message, Outcome};
+use tokio::time::{Instant, sleep};
+
+use super::dose::{self, Dose, GRACE};
+use super::observe::{self, Meter};
+use super::records::Event;
+use super::session::{Happening, Session};
+use super::trial::{Trial, millis};
+use crate::backend::{Enforces, Stop};
+use crate::case::{Attempt, Danger, KilledBy, Need, SpinUntil, UnixTarget, WriteInto};
+use crate::config::BackendKind;
+use crate::evidence::{Cause, End, Fault, Start, Target};
+use crate::host::counters::Ceilings;
+use crate::host::mounts::Translator;
+use crate::host::proc;
+use crate::range::TargetSpec;
+
+/// How long the start record may take. A launcher may have an image to unpack.
+const START_DEADLINE: Duration = Duration::from_secs(20);
+/// How long a launcher may take to end after its probe did.
+const EXIT_DEADLINE: Duration = Duration::from_secs(10);
+/// How often the counters are read while a ceiling is tried.
+const SAMPLE: Duration = Duration::from_millis(20);
+/// How long a survivor is watched before the run is ended, so that it is there to be seen.
+const SETTLE: Duration = Duration::from_millis(400);
+/// How long a network that comes up after the program has started is waited for.
+const NETWORK_SETTLES: Duration = Duration::from_secs(1);
+
+impl Trial<'_> {
+    /// From the first line to the end of the run.
+    pub(super) async fn converse(
+        &mut self,
+        session: &mut Session,
+        specs: &[TargetSpec],
+        enforces: Enforces,
+    ) {
+        let hello = Message::new(&["hello"])
+            .with("nonce", &self.nonce)
+            .with("name", &self.thread_name);
+        session.say(&[hello]).await;
+        if !self.wait_for_start(session).await {
+            return;
+        }
+        self.meet(session).await;
+        let outside = |fault: &Fault| fault.code.starts_with("outside-");
+        if self.seen.already_root || self.seen.evidence.faults.iter().any(outside) {
+            session.running.stop(Stop::Sandbox);
+            return;
+        }
+        // Where the host's files appear inside is known only now.
+        let translator = self.translator();
+        let dose = &dose::dose(
+            self.case,
+            &self.sandbox.policy,
+            &self.given(specs, &translator),
+        );
+        let before = self.alive(specs).await;
+        let mut meter = Meter::new(session.running.payload.clone());
+        let go = Message::new(&["go"]);
+        session.say(&[dose.message.clone(), go]).await;
+        self.watch(session, dose, enforces, &mut meter).await;
+        // The counters are there as long as the group is: even after the first process ended.
+        meter.sample();
+        let evidence = &mut self.seen.evidence;
+        if meter.oom_kills() > 0
+            && !session.records.inside.ended
+            && let End::ByItself { .. } = evidence.end
+        {
+            let after_ms = millis(self.started.elapsed());
+            evidence.end = End::BySandbox {
+                cause: Cause::Memory,
+                after_ms,
+            };
+        }
+        session.drain().await;
+        if let Some(measure) = &dose.measure {
+            let count = meter.count(measure, &session.records.inside, &evidence.end);
+            evidence.counts.extend(count);
+        }
+        let ended = std::time::Instant::now();
+        self.watch_on(session, dose).await;
+        let after = self.alive(specs).await;
+        let evidence = &mut self.seen.evidence;
+        for ((spec, before), after) in specs.iter().zip(before).zip(after) {
+            evidence.targets.push(Target {
+                canary: spec.canary,
+                position: spec.position,
+                address: spec.address.clone(),
+                alive: before && after,
+            });
+        }
+        evidence.touches = self
+            .bench
+            .range
+            .touches(&self.token, self.started, Some(ended));
+    }
+
+    async fn wait_for_start(&mut self, session: &mut Session) -> bool {
+        let mut until = Instant::now() + START_DEADLINE;
+        loop {
+            match session.next(until).await {
+                Happening::Told(events) => {
+                    if events.contains(&Event::Start) {
+                        return true;
+                    }
+                }
+                Happening::Noise => {}
+                // A launcher may leave its program behind (`setsid`), which speaks later or never.
+                Happening::Exited(_) if self.is_a_launcher() && session.hand_over() => {
+                    until = Instant::now() + GRACE;
+                }
+                Happening::Exited(status) => {
+                    session.drain().await;
+                    self.seen.evidence.end = End::ByItself { status };
+                    return false;
+                }
+                Happening::Late => {
+                    session.running.stop(Stop::Group);
+                    return false;
+                }
+            }
+            if session.records.start == Start::NoInput {
+                return false;
+            }
+        }
+    }
+
+    /// The host looks for the probe, and at what is in force around it.
+    async fn meet(&mut self, session: &mut Session) {
+        let mut pid = session.running.init;
+        for _ in 0..10 {
+            if pid.is_some() {
+                break;
+            }
+            pid = proc::named(&self.thread_name).first().copied();
+            sleep(Duration::from_millis(10)).await;
+        }
+        let witness = pid.and_then(|pid| proc::witness(pid, &self.bench.baseline(self.sandbox)));
+        if self.sandbox.backend == BackendKind::Command {
+            let launcher = session.running.child.id();
+            let fault = self.out_of_bounds(witness.as_ref().map(|witness| witness.pid), launcher);
+            self.seen.evidence.faults.extend(fault);
+        }
+        let Some(witness) = witness else { return };
+        let ceilings = session
+            .running
+            .payload
+            .as_ref()
+            .map(Ceilings::read)
+            .unwrap_or_default();
+        let inside_uid = match session.records.start {
+            Start::Seen { uid, .. } => uid,
+            _ => witness.uid,
+        };
+        let needs_not_root = self.case.needs.contains(&Need::NotRoot);
+        self.seen.already_root = needs_not_root && (witness.uid == 0 || inside_uid == 0);
+        // Around a launcher the group is the limiter's, whose bounds are no promise of the sandbox.
+        let ceilings_are_its_own = self.sandbox.backend == BackendKind::Oci;
+        self.seen.in_force = observe::in_force(&witness, ceilings_are_its_own.then_some(&ceilings));
+        self.seen.not_engaged = self.is_a_launcher() && self.bench.adds_nothing(&witness);
+        self.seen.evidence.faults.extend(observe::differences(
+            self.sandbox,
+            self.settings,
+            &witness,
+            &ceilings,
+            self.bench.counts_swap,
+        ));
+        self.seen.evidence.witness = Some(witness);
+    }
+
+    /// A launcher may hand the probe over to a daemon, which starts it outside the range and the limiter. There a silent
+    /// canary proves nothing, a counter counts somebody else, and an attempt could leave the machine: it is not made.
+    fn out_of_bounds(&self, probe: Option<i32>, launcher: Option<u32>) -> Option<Fault> {
+        let launcher = launcher.and_then(|pid| i32::try_from(pid).ok());
+        let held = |pid: i32| self.limiter.as_ref().is_some_and(|group| group.holds(pid));
+        let ours = |pid: i32| held(pid) || launcher.is_some_and(|l| proc::descends(pid, l));
+        let in_network = self.case.attempt.is_network()
+            || self.case.attempt
+                == Attempt::ConnectUnix {
+                    to: UnixTarget::Abstract,
+                };
+        if in_network && !probe.is_some_and(|pid| self.bench.in_range(pid)) {
+            return Some(Fault {
+                code: "outside-range",
+                text: "the probe is in another network than the range, or was not seen by the host: where its packets \
+                       would go is not known, and nothing was sent"
+                    .into(),
+            });
+        }
+        let bounded = match &self.limiter {
+            Some(_) => probe.is_some_and(held),
+            None => probe.is_some_and(ours),
+        };
+        (self.case.danger >= Danger::Loads && !bounded).then(|| Fault {
+            code: "outside-limiter",
+            text: "the probe was started outside the group that bounds and counts it: no load was put on"
+                .into(),
+        })
+    }
+
+    /// Follows the attempt to the end of the run, and ends it where the sandbox, the case or the limiter has to.
+    async fn watch(
+        &mut self,
+        session: &mut Session,
+        dose: &Dose,
+        enforces: Enforces,
+        meter: &mut Meter,
+    ) {
+        let policy = &self.sandbox.policy;
+        let begun = Instant::now();
+        meter.begin();
+        let promised = policy.timeout.filter(|_| self.tries_the_timeout());
+        let sandbox_ends = policy
+            .timeout
+            .filter(|_| enforces.timeout)
+            .map(|t| begun + t);
+        let limiter_ends = match promised {
+            Some(timeout) => begun + timeout + GRACE,
+            None => begun + dose.deadline + EXIT_DEADLINE,
+        };
+        let mut trial_ends: Option<Instant> = None;
+        let mut probe_ended: Option<Instant> = None;
+        loop {
+            let now = Instant::now();
+            if session.exited().is_none() && self.still_running() {
+                if enforces.output
+                    && policy
+                        .output
+                        .is_some_and(|most| session.records.inside.output_bytes > most)
+                {
+                    self.end_by_sandbox(session, Cause::Output, begun);
+                } else if sandbox_ends.is_some_and(|at| now >= at) {
+                    self.end_by_sandbox(session, Cause::Timeout, begun);
+                } else if trial_ends.is_some_and(|at| now >= at) {
+                    self.end_by_trial(session, dose.killed_by);
+                } else if now >= limiter_ends && probe_ended.is_none() {
+                    meter.sample();
+                    self.end_by_limiter(session, promised.is_some());
+                }
+            }
+            if !self.still_running() && now >= begun + dose.deadline + EXIT_DEADLINE {
+                break;
+            }
+            if probe_ended.is_some_and(|at| now >= at + EXIT_DEADLINE) {
+                self.fault(
+                    "launcher-hangs",
+                    format!("the launcher did not end within {EXIT_DEADLINE:?} of its probe"),
+                );
+                session.running.stop(Stop::Group);
+                break;
+            }
+            let step = if dose.measure.is_some() {
+                SAMPLE
+            } else {
+                SAMPLE * 5
+            };
+            match session.next(now + step).await {
+                Happening::Told(events) => {
+                    for event in events {
+                        match event {
+                            Event::Begin => meter.begin(),
+                            Event::Hold => {
+                                meter.sample();
+                                self.look_while_held();
+                                self.wait_for_a_late_network().await;
+                                session
+                                    .say(&[Message::new(&["next"]).with("id", "a")])
+                                    .await;
+                            }
+                            Event::Step(what, Outcome::Ok)
+                                if what == "detach"
+                                    && dose.killed_by.is_some_and(|by| by != KilledBy::Timeout) =>
+                            {
+                                trial_ends = Some(Instant::now() + SETTLE);
+                            }
+                            Event::End => {
+                                meter.sample();
+                                session.hang_up();
+                                probe_ended = Some(Instant::now());
+                            }
+                            _ => {}
+                        }
+                    }
+                }
+                Happening::Noise => {}
+                Happening::Late => meter.sample(),
+                Happening::Exited(status) => {
+                    meter.sample();
+                    if self.still_running() {
+                        let ended = session.records.inside.ended;
+                        self.seen.evidence.end =
+                            ended_alone(status, promised, self.started.elapsed(), ended);
+                    }
+                    break;
+                }
+            }
+            // What the sandbox or the limiter ended has a moment to be seen ending; a survivor's trial has its grace.
+            if !self.still_running() && session.exited().is_none() {
+                let until = Instant::now() + GRACE;
+                while session.exited().is_none() && Instant::now() < until {
+                    session.next(until).await;
+                }
+                break;
+            }
+        }
+    }
+
+    /// The name to look for among all processes. A launcher may have its payload started elsewhere, and a survivor is
+    /// looked for everywhere; otherwise the group holds all that there is, and looking at every process costs more
+    /// than the trial.
+    pub(super) fn searched_name(&self) -> Option<&str> {
+        let may_be_elsewhere =
+            self.is_a_launcher() || matches!(self.case.attempt, Attempt::Outlive { .. });
+        may_be_elsewhere.then_some(self.thread_name.as_str())
+    }
+
+    fn is_a_launcher(&self) -> bool {
+        self.sandbox.backend == BackendKind::Command
+    }
+
+    fn still_running(&self) -> bool {
+        self.seen.evidence.end == End::Unknown
+    }
+
+    fn tries_the_timeout(&self) -> bool {
+        matches!(
+            self.case.attempt,
+            Attempt::Spin {
+                until: SpinUntil::Timeout
+            } | Attempt::Outlive {
+                killed_by: KilledBy::Timeout
+            }
+        )
+    }
+
+    fn end_by_sandbox(&mut self, session: &mut Session, cause: Cause, begun: Instant) {
+        session.running.stop(Stop::Sandbox);
+        self.seen.evidence.end = End::BySandbox {
+            cause,
+            after_ms: millis(begun.elapsed()),
+        };
+    }
+
+    fn end_by_trial(&mut self, session: &mut Session, by: Option<KilledBy>) {
+        session.running.stop(match by {
+            Some(KilledBy::Group) => Stop::Group,
+            Some(KilledBy::Terminate) => Stop::Terminate,
+            _ => Stop::Launcher,
+        });
+        self.seen.evidence.end = End::ByTrial;
+    }
+
+    /// The promised timeout and the grace are over, or the attempt does not end: what is there now is a survivor.
+    fn end_by_limiter(&mut self, session: &mut Session, timeout_was_promised: bool) {
+        if timeout_was_promised {
+            let payload = session.running.payload.as_ref();
+            let survivors = observe::survivors(payload, self.searched_name());
+            self.seen.evidence.survivors.extend(survivors);
+        }
+        self.seen.evidence.end = End::ByLimiter {
+            cause: Cause::Timeout,
+        };
+        session.running.stop(Stop::Group);
+    }
+
+    /// What the host can see only while the probe waits.
+    fn look_while_held(&mut self) {
+        let scratch = WriteInto::Scratch;
+        if self.case.attempt == (Attempt::WriteFile { into: scratch }) {
+            // Promised scratch may be a folder of the host.
+            return;
+        }
+        let token = self.token.as_str();
+        self.seen
+            .evidence
+            .host_files
+            .extend(self.bench.plants.host_files_with(token));
+    }
+
+    /// A launcher may start the program first and connect its network afterwards. Where that happens, what was refused
+    /// before proves nothing.
+    async fn wait_for_a_late_network(&mut self) {
+        let witness = self.seen.evidence.witness.as_ref();
+        let Some(witness) = witness.filter(|witness| witness.no_route == Some(true)) else {
+            return;
+        };
+        if !self.is_a_launcher() || !self.case.attempt.is_network() {
+            return;
+        }
+        let pid = witness.pid;
+        sleep(NETWORK_SETTLES).await;
+        if proc::no_route(pid) != Some(true) {
+            self.fault(
+                "network-changed",
+                "the sandbox had no network when the attempt was made, and has one now".to_owned(),
+            );
+        }
+    }
+
+    fn translator(&self) -> Translator {
+        let attempt = &self.case.attempt;
+        let path = UnixTarget::Path;
+        let about_files = matches!(
+            attempt,
+            Attempt::ReadFile { .. }
+                | Attempt::WriteFile {
+                    into: WriteInto::Host
+                }
+        ) || *attempt == Attempt::ConnectUnix { to: path };
+        match &self.seen.evidence.witness {
+            Some(witness) if about_files => Translator::of(witness.pid),
+            _ => Translator::default(),
+        }
+    }
+
+    /// After the end of the run: late beacons and survivors count.
+    async fn watch_on(&mut self, session: &mut Session, dose: &Dose) {
+        session.running.after_end();
+        let wait = dose.watch;
+        sleep(wait).await;
+        self.seen.evidence.watched = wait;
+        let payload = session.running.payload.clone();
+        let look = || observe::survivors(payload.as_ref(), self.searched_name());
+        let mut survivors = look();
+        // What is just being torn down gets the time that tearing down takes.
+        for _ in 0..20 {
+            if survivors.is_empty() || wait > Duration::ZERO {
+                break;
+            }
+            sleep(Duration::from_millis(25)).await;
+            survivors = look();
+        }
+        self.seen.evidence.survivors.extend(survivors);
+    }
+}
+
+/// A run that nobody here ended, after this time since the launcher was started, which is when its clock began too. A launcher that promised a timeout, and is gone about then without the probe's last
+/// record, kept its promise; one that is gone much sooner proves nothing.
+fn ended_alone(status: i32, promised: Option<Duration>, after: Duration, complete: bool) -> End {
+    match promised {
+        Some(promised) if !complete && after >= promised.mul_f64(0.8) => End::BySandbox {
+            cause: Cause::Timeout,
+            after_ms: millis(after),
+        },
+        _ => End::ByItself { status },
+    }
+}
