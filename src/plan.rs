@@ -114,7 +114,7 @@ fn unmet(need: Need, case: &Case, sandbox: &Sandbox, machine: &Machine) -> Optio
         ),
         Need::HarnessRoot => promised(
             machine.root,
-            "only root can plant what the attempt needs (run the audit with sudo)",
+            "only root can plant or do what the attempt needs (run the audit with sudo)",
         ),
         Need::PromisedTimeout => promised(
             policy.timeout.is_some(),

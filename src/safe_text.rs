@@ -89,9 +89,11 @@ impl SafeText {
         )))
     }
 
-    /// In lines of at most `width` columns, broken between words where that is possible.
+    /// In lines of at most `width` columns, broken between words alone: a path that is longer stays whole, so that it can
+    /// be copied.
     pub fn wrapped(&self, width: usize) -> Vec<Self> {
         let options = textwrap::Options::new(width.max(10))
+            .break_words(false)
             .word_separator(textwrap::WordSeparator::AsciiSpace)
             .word_splitter(textwrap::WordSplitter::NoHyphenation)
             .wrap_algorithm(textwrap::WrapAlgorithm::FirstFit);
@@ -322,6 +324,14 @@ mod tests {
             SafeText::line_within("\u{1f600}".repeat(9), 8).as_str(),
             "\u{1f600}".repeat(5) + "..."
         );
+    }
+
+    #[test]
+    fn a_long_word_is_not_broken() {
+        let path = format!("/tmp/{}", "a".repeat(40));
+        let lines = SafeText::line(format!("found in {path} twice")).wrapped(20);
+        let lines: Vec<&str> = lines.iter().map(SafeText::as_str).collect();
+        assert_eq!(lines, ["found in", &path, "twice"]);
     }
 
     #[test]

@@ -9,6 +9,9 @@ use crate::protection::PROTECTIONS;
 /// The names that [`builtin`] knows.
 pub const BUILTINS: [&str; 2] = ["oci", "unsandboxed"];
 
+/// The name of a launcher that the command line gave.
+pub const QUICK_COMMAND: &str = "command";
+
 /// `oci`: the embedded sandbox, hardened. `unsandboxed`: nothing, judged by what `oci` promises.
 pub fn builtin(name: &str) -> Option<Sandbox> {
     match name {
@@ -25,7 +28,7 @@ pub fn builtin(name: &str) -> Option<Sandbox> {
 pub fn quick_command(argv: Vec<String>) -> Sandbox {
     Sandbox {
         command: argv,
-        ..Sandbox::new("command", BackendKind::Command)
+        ..Sandbox::new(QUICK_COMMAND, BackendKind::Command)
     }
 }
 

@@ -6,6 +6,6 @@ pub mod keys;
 pub mod model;
 mod parse;
 
-pub use builtin::{BUILTINS, builtin, quick_command};
+pub use builtin::{BUILTINS, QUICK_COMMAND, builtin, quick_command};
 pub use model::{BackendKind, NetworkMode, Policy, RangeMode, Sandbox, Settings, Tmpfs, Volume};
 pub use parse::{FILE_NAME, Project, find, load, parse};

@@ -19,11 +19,8 @@ pub fn seen_from_outside(view: &View<'_>, reading: &Reading) -> Option<Judgement
     {
         seen.extend(lines.iter().map(|line| (*reason, line.clone())));
     }
-    let (reason, first) = seen.first()?;
-    let sentence = format!(
-        "{} First of the evidence: {first}.",
-        reasons::sentence(reason)
-    );
+    let (reason, _) = seen.first()?;
+    let sentence = reasons::sentence(reason);
     let lines = seen.iter().map(|(_, line)| line.clone()).collect();
     let mut judgement = view.conclude(Verdict::Escaped, reason, sentence, lines);
     judgement.inside_only = !by_host && view.evidence.witness.is_none();
@@ -49,10 +46,8 @@ fn canaries(view: &View<'_>, seen: &mut Vec<(&'static str, String)>) {
         } else {
             "the planted"
         };
-        let line = format!(
-            "{whose} secret {} was found in {}",
-            secret.name, secret.found_in
-        );
+        let place = place(&view.case.attempt, secret);
+        let line = format!("{whose} secret {} {place}", secret.name);
         seen.push(("secret-read", line));
     }
     for file in &evidence.host_files {
@@ -60,6 +55,26 @@ fn canaries(view: &View<'_>, seen: &mut Vec<(&'static str, String)>) {
             "host-file-written",
             format!("the host found this trial's file {file}"),
         ));
+    }
+}
+
+/// Where a secret was, for a person. Variables of other processes are told as `PID:NAME`.
+fn place(attempt: &Attempt, secret: &SecretFound) -> String {
+    let SecretFound { name, found_in, .. } = secret;
+    let of_process = match attempt {
+        Attempt::ProcessEnvironment => found_in.split_once(':'),
+        _ => None,
+    };
+    match (attempt, of_process) {
+        (_, Some((pid, variable))) if variable == name => {
+            format!("was readable in the environment of process {pid}")
+        }
+        (_, Some((pid, variable))) => {
+            format!("was readable in the environment of process {pid}, as {variable}")
+        }
+        (Attempt::Environment { .. }, _) if found_in == name => "was readable".into(),
+        (Attempt::Environment { .. }, _) => format!("was readable as {found_in}"),
+        _ => format!("was found in {found_in}"),
     }
 }
 
@@ -121,11 +136,13 @@ pub fn breach(view: &View<'_>, reading: &Reading) -> Option<Judgement> {
         seen.extend(reading_privileges::held_on_host(view));
     }
     seen.extend(done);
-    let first = seen.first()?;
-    let sentence = format!(
-        "{} First of the evidence: {first}.",
-        reasons::sentence("breach")
-    );
+    if seen.is_empty() {
+        return None;
+    }
+    let sentence = match view.case.attempt {
+        Attempt::Syscall { .. } => "A system call that a sandbox refuses reached the kernel.",
+        _ => reasons::sentence("breach"),
+    };
     let mut judgement = view.conclude(Verdict::Escaped, "breach", sentence, seen);
     judgement.inside_only = view.evidence.witness.is_none();
     Some(judgement)

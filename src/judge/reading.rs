@@ -262,6 +262,6 @@ fn technique(view: &View<'_>) -> Technique {
         Attempt::GainPrivileges => reading_privileges::gain(view),
         Attempt::UserNamespace => reading_privileges::user_namespace(view),
         Attempt::Mount => reading_privileges::mount(view),
-        Attempt::Syscall { .. } => reading_privileges::syscall(view),
+        Attempt::Syscall { name, .. } => reading_privileges::syscall(view, name),
     }
 }

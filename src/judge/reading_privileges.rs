@@ -3,7 +3,7 @@
 use escape_audit_probe::wire::Outcome;
 use nix::libc;
 
-use crate::evidence::{Start, Step};
+use crate::evidence::{Start, Step, outcome_name};
 
 use super::reading::{Finding, Technique, Through, View};
 use super::{lines, reading_network, reasons, refusal};
@@ -213,20 +213,36 @@ pub fn raw_socket(view: &View<'_>) -> Technique {
 
 /// One system call with harmless arguments: any answer but a refusal shows that the kernel's code was reached. A user
 /// namespace does not keep an attacker from that code.
-pub fn syscall(view: &View<'_>) -> Technique {
-    let calls = view.steps("syscall");
-    let reached = calls.iter().copied().filter(|step| {
-        matches!(step.outcome, Outcome::Ok | Outcome::Errno(_))
-            && refusal::of_call(step.outcome).is_none()
-    });
+pub fn syscall(view: &View<'_>, name: &str) -> Technique {
+    // The probe knows its number alone, which says nothing to a person.
+    let named = |step: &Step| Step {
+        what: name.to_owned(),
+        target: String::new(),
+        outcome: step.outcome,
+    };
+    let calls: Vec<Step> = view.steps("syscall").into_iter().map(named).collect();
+    let reached = calls
+        .iter()
+        .filter(|step| refusal::of_call(step.outcome).is_none())
+        .filter_map(|step| match step.outcome {
+            Outcome::Ok => Some(format!(
+                "`{name}` reached the kernel and worked, where a filter answers EPERM"
+            )),
+            Outcome::Errno(_) => Some(format!(
+                "`{name}` reached the kernel: it answered {}, where a filter answers EPERM",
+                outcome_name(step.outcome)
+            )),
+            _ => None,
+        })
+        .collect();
     let finding = if calls.is_empty() && view.killed_by_filter() {
         let line = "the attempt's process was ended by SIGSYS";
         Finding::held("killed", vec![line.into()])
     } else {
-        refusal::all(calls.iter().copied(), refusal::of_call)
+        refusal::all(&calls, refusal::of_call)
     };
     Technique {
-        through: Through::breach(lines::of_steps(reached), false),
+        through: Through::breach(reached, false),
         control: None,
         finding,
     }

@@ -8,11 +8,14 @@ mod polish;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
+use std::path::Path;
 
 use junit_report::{Duration, TestCase, TestCaseBuilder, TestSuite};
 
 use super::line::why_it_does_not_gate;
 use super::{Report, SandboxReport, Trial};
+use crate::case::Level;
+use crate::config::{BackendKind, QUICK_COMMAND};
 use crate::exit_code;
 use crate::safe_text::{Cap, SafeText};
 use crate::verdict::Verdict;
@@ -41,7 +44,7 @@ fn suite(report: &Report, sandbox: &SandboxReport) -> TestSuite {
         .trials
         .iter()
         .filter(|trial| trial.sandbox == *name)
-        .map(testcase)
+        .map(|trial| testcase(trial, sandbox))
         .collect();
     if let Some(why) = &sandbox.failed {
         cases.push(erring(name, "sandbox", "not-audited", why));
@@ -78,12 +81,19 @@ fn erring(classname: &str, name: &str, reason: &str, why: &str) -> TestCase {
     case
 }
 
-fn testcase(trial: &Trial) -> TestCase {
+fn testcase(trial: &Trial, sandbox: &SandboxReport) -> TestCase {
     let judgement = &trial.judgement;
     let name = SafeText::line(&trial.case);
     let time =
         Duration::milliseconds(i64::try_from(trial.duration.as_millis()).unwrap_or(i64::MAX));
-    let message = SafeText::line_within(&judgement.sentence, MESSAGE);
+    // A list shows the message alone: the first of the evidence says most.
+    let message = match (judgement.verdict, judgement.evidence.first()) {
+        (Verdict::Escaped, Some(first)) => {
+            format!("{} First of the evidence: {first}.", judgement.sentence)
+        }
+        _ => judgement.sentence.clone(),
+    };
+    let message = SafeText::line_within(message, MESSAGE);
     let (name, reason, message) = (name.as_str(), judgement.reason, message.as_str());
 
     let mut builder = match judgement.verdict {
@@ -117,7 +127,7 @@ fn testcase(trial: &Trial) -> TestCase {
         .set_classname(
             SafeText::line(format!("{}.{}", trial.sandbox, trial.source.category())).as_str(),
         )
-        .set_trace(&details(trial));
+        .set_trace(&details(trial, sandbox));
     let inside = &trial.observed.inside;
     if !inside.output_head.is_empty() {
         builder.set_system_out(&SafeText::capped(&inside.output_head, Cap::STREAM).cdata());
@@ -129,7 +139,7 @@ fn testcase(trial: &Trial) -> TestCase {
 }
 
 /// The text below a message: everything that a person needs to act.
-fn details(trial: &Trial) -> String {
+fn details(trial: &Trial, sandbox: &SandboxReport) -> String {
     let (case, judgement) = (&trial.source, &trial.judgement);
     let mut text = format!("{}\n\n{}\n", case.title, judgement.sentence);
     if !judgement.evidence.is_empty() {
@@ -138,12 +148,72 @@ fn details(trial: &Trial) -> String {
     for evidence in &judgement.evidence {
         text.push_str(&format!("- {evidence}\n"));
     }
-    text.push_str(&format!(
-        "\nWhy it matters: {}\nFix: {}\n",
-        case.why.trim(),
-        case.fix.trim()
-    ));
+    if matches!(judgement.verdict, Verdict::Escaped | Verdict::Broken) {
+        text.push_str(&format!(
+            "\nSeverity: {}\nWhy it matters: {}\n",
+            format!("{:?}", case.severity).to_lowercase(),
+            case.why.trim()
+        ));
+        let holding = case
+            .weakened
+            .for_backend(sandbox.sandbox.backend.name())
+            .iter()
+            .map(|protection| protection.name())
+            .collect::<Vec<_>>();
+        if judgement.verdict == Verdict::Escaped && !holding.is_empty() {
+            text.push_str(&format!(
+                "What would have held it: {}\n",
+                holding.join(" or ")
+            ));
+        }
+        text.push_str(&format!("Fix: {}\n", case.fix.trim()));
+    }
+    if judgement.verdict > Verdict::Skipped {
+        text.push_str(&format!("\nTo repeat it: {}\n", again(trial, sandbox)));
+    }
     SafeText::capped(text, Cap::STREAM).cdata()
+}
+
+/// The command that makes this trial once more.
+fn again(trial: &Trial, sandbox: &SandboxReport) -> String {
+    let (case, sandbox) = (&trial.source, &sandbox.sandbox);
+    let mut words = vec!["escape-audit".to_owned(), "run".to_owned()];
+    let mut option = |name: &str, value: &str| words.extend([name.to_owned(), quoted(value)]);
+    // What the command line named, in place of a project file.
+    let launcher = sandbox.backend == BackendKind::Command && sandbox.name == QUICK_COMMAND;
+    if !launcher {
+        option("--sandbox", &sandbox.name);
+    }
+    if sandbox.policy.level != Level::Standard {
+        let level = format!("{:?}", sandbox.policy.level).to_lowercase();
+        option("--level", &level);
+    }
+    if !sandbox.without.is_empty() {
+        let names: Vec<&str> = sandbox.without.iter().map(|p| p.name()).collect();
+        option("--without", &names.join(","));
+    }
+    let embedded = Path::new("escapes").join(format!("{}.toml", case.id));
+    if case.source != embedded
+        && let Some(folder) = case.source.parent().and_then(Path::parent)
+    {
+        option("--cases", &folder.to_string_lossy());
+    }
+    option("--case", &case.id);
+    if launcher {
+        words.push("--".into());
+        words.extend(sandbox.command.iter().map(|word| quoted(word)));
+    }
+    words.join(" ")
+}
+
+/// As a shell reads it as one word.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:=@%{}".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// Readers take the second of two testcases with one name for a retry, and forget the first.

@@ -313,6 +313,52 @@ fn a_mount_point_that_is_not_there_says_nothing_about_the_privilege() {
 }
 
 #[test]
+fn a_person_reads_names_and_not_numbers() {
+    let told = |case: &Case, evidence: &Evidence| {
+        let judgement = judge(case, &sandbox(), evidence);
+        (judgement.sentence, judgement.evidence.join("; "))
+    };
+    let reached = able().refused("syscall", "425", libc::EFAULT);
+    let (sentence, evidence) = told(&syscall(), &reached);
+    assert_eq!(
+        evidence,
+        "`io_uring_setup` reached the kernel: it answered EFAULT, where a filter answers EPERM"
+    );
+    assert!(sentence.contains("reached the kernel"), "{sentence}");
+    let refused = able().refused("syscall", "425", libc::EPERM);
+    assert_eq!(told(&syscall(), &refused).1, "io_uring_setup: EPERM");
+
+    let own = case(Attempt::Environment { names: vec![] }, &[Proof::Secret]);
+    let others = case(Attempt::ProcessEnvironment, &[Proof::Secret]);
+    for (case, found_in, said) in [
+        (&own, "KEY", "was readable"),
+        (&own, "OTHER", "was readable as OTHER"),
+        (
+            &others,
+            "12:KEY",
+            "was readable in the environment of process 12",
+        ),
+        (
+            &others,
+            "12:X",
+            "was readable in the environment of process 12, as X",
+        ),
+    ] {
+        let evidence = able().with(|e| {
+            e.secrets.push(SecretFound {
+                name: "KEY".into(),
+                found_in: found_in.into(),
+                real: false,
+            });
+        });
+        assert_eq!(
+            told(case, &evidence).1,
+            format!("the planted secret KEY {said}")
+        );
+    }
+}
+
+#[test]
 fn any_answer_but_a_refusal_shows_that_the_call_was_reached() {
     for errno in [libc::EFAULT, libc::EINVAL, libc::EBADF] {
         let reached = able().refused("syscall", "425", errno);

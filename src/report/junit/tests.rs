@@ -99,6 +99,43 @@ fn a_payload_neither_forges_nor_commands() {
 }
 
 #[test]
+fn a_failure_says_all_that_a_person_needs_to_act() {
+    let mut report = sample::empty();
+    let (mut bwrap, mut private) = (sample::sandbox("command"), sample::sandbox("oci"));
+    bwrap.sandbox.backend = BackendKind::Command;
+    bwrap.sandbox.command = ["bwrap", "--setenv", "A", "it's"]
+        .map(String::from)
+        .to_vec();
+    private.sandbox.without = [crate::protection::Protection::Pids].into();
+    report.sandboxes = vec![bwrap, private];
+    report.trials = vec![
+        sample::trial("command", "network/tcp", Verdict::Escaped),
+        sample::trial("oci", "acme/vault", Verdict::Inconclusive),
+    ];
+    report.trials[1].source.source = "my cases/acme/vault.toml".into();
+    let xml = written(&report);
+    let trace = |verdict: &str| xml.split(verdict).nth(1).expect(verdict).to_owned();
+    let escaped = trace("ESCAPED: ");
+    for said in [
+        "saw this trial's token. First of the evidence: tcp",
+        "Severity: critical\nWhy it matters: A script",
+        "What would have held it: network\n",
+        "Fix: Run without",
+        "To repeat it: escape-audit run --case network/tcp -- bwrap --setenv A 'it'\\''s'\n",
+    ] {
+        assert!(
+            escaped.replace("&apos;", "'").contains(said),
+            "{said}\n{escaped}"
+        );
+    }
+    let undecided = trace("INCONCLUSIVE: ");
+    assert!(!undecided.contains("Why it matters"), "{undecided}");
+    let again =
+        "escape-audit run --sandbox oci --without pids --cases 'my cases' --case acme/vault\n";
+    assert!(undecided.contains(again), "{undecided}");
+}
+
+#[test]
 fn hostile_names_stay_apart() {
     let mut report = sample::empty();
     let name = String::from_utf8_lossy(&sample::hostile()).into_owned();
