@@ -191,15 +191,23 @@ impl Diagnostic {
         let mut group = Group::with_title(title);
         for place in places {
             group = match &place.span {
-                Some((source, span)) => group.element(
-                    Snippet::source(visible(&source.text))
-                        .path(shown(&place.path.to_string_lossy()))
-                        .annotation(
-                            AnnotationKind::Primary
-                                .span(within(&source.text, span))
-                                .label(shown(&place.label)),
-                        ),
-                ),
+                Some((source, span)) => {
+                    let span = within(&source.text, span);
+                    let lines = lines_of(&source.text, &span);
+                    let before = &source.text.as_bytes()[..lines.start];
+                    let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+                    let mark = span.start - lines.start..span.end - lines.start;
+                    group.element(
+                        Snippet::source(visible(&source.text[lines]))
+                            .line_start(line)
+                            .path(shown(&place.path.to_string_lossy()))
+                            .annotation(
+                                AnnotationKind::Primary
+                                    .span(mark)
+                                    .label(shown(&place.label)),
+                            ),
+                    )
+                }
                 None => group.element(Origin::path(shown(&place.path.to_string_lossy()))),
             };
         }
@@ -241,6 +249,8 @@ const MOST_SHOWN: usize = 200;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnostics {
     all: Vec<Diagnostic>,
+    /// So many more were found and not kept: nobody reads them, and each costs time.
+    more: usize,
 }
 
 impl Diagnostics {
@@ -252,19 +262,30 @@ impl Diagnostics {
     /// Adds those of another collection.
     pub fn append(&mut self, other: Self) {
         self.all.extend(other.all);
+        self.more += other.more;
+    }
+
+    /// Whether no more need be told of one file.
+    pub fn is_full(&self) -> bool {
+        self.all.len() >= MOST_SHOWN
+    }
+
+    /// Counts one that is not told.
+    pub fn count_more(&mut self) {
+        self.more += 1;
     }
 
     /// Whether nothing is wrong.
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.len() == 0
     }
 
-    /// How many there are.
+    /// How many there are, those that were not kept among them.
     pub fn len(&self) -> usize {
-        self.all.len()
+        self.all.len() + self.more
     }
 
-    /// All of them, in the order in which they were found.
+    /// All that were kept, in the order in which they were found.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.all.iter()
     }
@@ -294,6 +315,11 @@ impl Diagnostics {
         }
         let _ = match self.len() {
             1 => writeln!(text, "1 mistake"),
+            n if n > MOST_SHOWN && self.more > 0 => writeln!(
+                text,
+                "{n} mistakes, the first {MOST_SHOWN} of them shown; {} were counted and not looked at",
+                self.more
+            ),
             n if n > MOST_SHOWN => {
                 writeln!(text, "{n} mistakes, the first {MOST_SHOWN} of them shown")
             }
@@ -307,6 +333,7 @@ impl From<Diagnostic> for Diagnostics {
     fn from(diagnostic: Diagnostic) -> Self {
         Self {
             all: vec![diagnostic],
+            more: 0,
         }
     }
 }
@@ -372,6 +399,15 @@ fn visible(text: &str) -> String {
         .replace("[[ATTACHMENT", "[?ATTACHMENT")
 }
 
+/// The whole lines that a span stands in: of a large file the rest need not be looked at for each mistake.
+fn lines_of(text: &str, span: &Range<usize>) -> Range<usize> {
+    let bytes = text.as_bytes();
+    let is_end = |byte: &u8| *byte == b'\n';
+    let start = bytes[..span.start].iter().rposition(is_end);
+    let end = bytes[span.end..].iter().position(is_end);
+    start.map_or(0, |at| at + 1)..end.map_or(bytes.len(), |at| span.end + at + 1)
+}
+
 /// A span that lies inside the text, whatever a parser said about its end.
 fn within(text: &str, span: &Range<usize>) -> Range<usize> {
     let end = span.end.min(text.len());
@@ -433,6 +469,37 @@ mod tests {
         let source = Source::new("a.toml", "é");
         let all = Diagnostics::from(Diagnostic::new(Code::Syntax, "m", "h").at(&source, 7..9, ""));
         assert!(all.render(true).contains("a.toml"));
+    }
+
+    #[test]
+    fn of_very_many_mistakes_the_first_are_looked_at() {
+        const KEYS: &[schema::Key] = &[schema::Key {
+            table: "",
+            name: "image",
+            shape: schema::Shape::Line(10),
+            required: false,
+            doc: "",
+        }];
+        let mut text = String::new();
+        for number in 0..60_000 {
+            let _ = writeln!(text, "key{number} = 1");
+        }
+        text.push_str("image = \"far too long a text\"\n");
+        let source = Source::new("a.toml", &text);
+        let mut reader = schema::Reader::new(&source);
+        let table = reader.parse();
+        let good = reader.table(KEYS, "", table.get_ref(), table.span());
+        // What is not told is wrong all the same.
+        assert!(!good.has("image") && good.is_bad("image"));
+        assert_eq!(reader.mistakes.iter().count(), MOST_SHOWN);
+        assert_eq!(reader.mistakes.len(), 60_001);
+        let text = reader.mistakes.render(false);
+        assert!(
+            text.ends_with(
+                "60001 mistakes, the first 200 of them shown; 59801 were counted and not looked at\n"
+            ),
+            "{text}"
+        );
     }
 
     #[test]

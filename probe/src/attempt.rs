@@ -122,9 +122,33 @@ impl<'a> Attempt<'a> {
     }
 
     /// All values of a field, bounded.
-    pub fn all(&self, key: &str) -> Vec<&'a [u8]> {
+    pub fn all(&mut self, key: &str) -> Vec<&'a [u8]> {
         let of_key = self.request.fields.iter().filter(|(name, _)| name == key);
-        of_key.map(|(_, v)| v.as_slice()).take(1024).collect()
+        let all = of_key.map(|(_, v)| v.as_slice()).collect();
+        self.bounded(all, 1024, key)
+    }
+
+    /// The first `most` of these, and that there are more, if there are: what was not looked at is not known.
+    pub fn bounded<T>(&mut self, mut all: Vec<T>, most: usize, what: &str) -> Vec<T> {
+        if all.len() > most {
+            self.truncated(what, most as u64);
+            all.truncate(most);
+        }
+        all
+    }
+
+    /// Reports that a bound of this program's own was reached, and what it is.
+    pub fn truncated(&mut self, what: &str, most: u64) {
+        self.count("truncated", what, most);
+    }
+
+    /// Reports that somebody answered: how much and by hash, for what it says is nobody's business.
+    pub fn reply(&mut self, from: impl AsRef<[u8]>, answer: &[u8]) {
+        let told = match answer.len() {
+            0 => String::new(),
+            n => format!("{n} bytes, {}", self.hash(answer)),
+        };
+        self.fact("reply", from, told);
     }
 
     /// The name of a secret value in this trial.

@@ -23,7 +23,8 @@ pub fn query(attempt: &mut Attempt) {
         .map(|server| String::from_utf8_lossy(server).into_owned())
         .collect();
     if attempt.is_on("resolver") {
-        servers.extend(configured().iter().map(|server| format!("udp://{server}")));
+        let configured = attempt.bounded(configured(), 8, "name servers");
+        servers.extend(configured.iter().map(|server| format!("udp://{server}")));
     }
     let name = attempt.request.text("name").unwrap_or_default();
     let Some(packet) = packet::dns_query(sys::pid() as u16, name) else {
@@ -52,7 +53,7 @@ fn ask(attempt: &mut Attempt, server: &str, once: impl Fn(Duration) -> io::Resul
         let result = sys::io_outcome(&answer);
         attempt.step("query", server, result);
         if let Ok(answer) = answer {
-            attempt.fact("reply", server, answer);
+            attempt.reply(server, &answer);
         }
         if result != Outcome::Timeout || attempt.is_over() {
             return;
@@ -92,5 +93,5 @@ fn configured() -> Vec<SocketAddr> {
         let address: IpAddr = line.strip_prefix("nameserver")?.trim().parse().ok()?;
         Some(SocketAddr::new(address, 53))
     });
-    servers.take(8).collect()
+    servers.collect()
 }

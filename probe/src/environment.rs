@@ -11,17 +11,21 @@ use crate::sys;
 /// No more values are reported.
 const MOST: usize = 4096;
 
+/// No more of one environment is read: what the kernel lets a program be started with.
+const LARGEST: u64 = 8 << 20;
+
 /// Of a longer name the beginning is reported.
 const LONGEST_NAME: usize = 512;
 
 /// Reports the variables that the sandbox gave to the probe.
 pub fn own(attempt: &mut Attempt) {
     let variables = own_variables();
-    for (name, value) in variables.iter().take(MOST) {
-        let hash = attempt.hash(value);
-        attempt.fact("env", shortened(name), hash);
-    }
+    // First, so that what comes after cannot crowd it out.
     attempt.count("env-count", "", variables.len() as u64);
+    for (name, value) in attempt.bounded(variables, MOST, "variables") {
+        let hash = attempt.hash(&value);
+        attempt.fact("env", shortened(&name), hash);
+    }
 }
 
 /// Reads `/proc/PID/environ` of PID 1, of the ancestors, and of every other process that can be seen. The same value
@@ -30,13 +34,16 @@ pub fn of_processes(attempt: &mut Attempt) {
     control(attempt);
     let mut reported = BTreeSet::new();
     let mut refused = 0;
-    let (near, all) = first_ones_first(attempt.session);
+    let (near, all) = first_ones_first(attempt);
     for (number, pid) in all.into_iter().enumerate() {
         if attempt.is_over() || reported.len() >= MOST {
             break;
         }
         let path = format!("/proc/{pid}/environ");
         let mut variables = read(&path);
+        if variables.as_ref().is_ok_and(|(_, whole)| !whole) {
+            attempt.truncated("environment", LARGEST);
+        }
         let own = pid == attempt.session || pid == sys::pid();
         if own
             && variables
@@ -44,7 +51,7 @@ pub fn of_processes(attempt: &mut Attempt) {
                 .is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
         {
             // It may not look into itself, because it is not dumpable; it knows what it would find.
-            variables = Ok(own_variables());
+            variables = Ok((own_variables(), true));
         }
         // Of the many that are nobody's ancestor, those that could not be read are only counted.
         if number < near || variables.is_ok() {
@@ -52,9 +59,12 @@ pub fn of_processes(attempt: &mut Attempt) {
         } else {
             refused += 1;
         }
-        for (name, value) in variables.unwrap_or_default() {
+        for (name, value) in variables.map(|(pairs, _)| pairs).unwrap_or_default() {
             let hash = attempt.hash(&value);
             if reported.len() < MOST && reported.insert(hash.clone()) {
+                if reported.len() == MOST {
+                    attempt.truncated("values", MOST as u64);
+                }
                 let mut named = format!("{pid}:").into_bytes();
                 named.extend_from_slice(shortened(&name));
                 attempt.fact("env", named, hash);
@@ -74,9 +84,9 @@ fn control(attempt: &mut Attempt) {
 }
 
 /// PID 1, the session, its ancestors (and how many these are), then all others.
-fn first_ones_first(session: i32) -> (usize, Vec<i32>) {
+fn first_ones_first(attempt: &mut Attempt) -> (usize, Vec<i32>) {
     let mut order = vec![1];
-    let mut ancestor = session;
+    let mut ancestor = attempt.session;
     // A chain of parents; the bound only guards against a `/proc` that lies.
     for _ in 0..64 {
         if ancestor <= 0 {
@@ -88,7 +98,7 @@ fn first_ones_first(session: i32) -> (usize, Vec<i32>) {
     let mut seen = BTreeSet::new();
     order.retain(|pid| seen.insert(*pid));
     let near = order.len();
-    let others = processes::visible().into_iter();
+    let others = processes::visible(attempt).into_iter();
     order.extend(others.filter(|pid| seen.insert(*pid)));
     (near, order)
 }
@@ -100,15 +110,17 @@ fn own_variables() -> Variables {
     pairs.map(|(n, v)| (n.into_vec(), v.into_vec())).collect()
 }
 
-fn read(path: &str) -> io::Result<Variables> {
+/// The variables, and whether these are all.
+fn read(path: &str) -> io::Result<(Variables, bool)> {
     let mut block = Vec::new();
     let file = std::fs::File::open(path)?;
-    file.take(1 << 20).read_to_end(&mut block)?;
+    file.take(LARGEST + 1).read_to_end(&mut block)?;
+    let whole = block.len() as u64 <= LARGEST;
     let pairs = block.split(|byte| *byte == 0).filter_map(|pair| {
         let at = pair.iter().position(|byte| *byte == b'=')?;
         Some((pair[..at].to_vec(), pair[at + 1..].to_vec()))
     });
-    Ok(pairs.collect())
+    Ok((pairs.collect(), whole))
 }
 
 fn shortened(name: &[u8]) -> &[u8] {

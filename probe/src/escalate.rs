@@ -38,6 +38,9 @@ pub fn gain_privileges(attempt: &mut Attempt) {
     attempt.fact("no-new-privs", "", forbidden);
     attempt.count("euid", "self", sys::ids().1.into());
     for path in attempt.all("helper") {
+        if is_nosuid(path) {
+            attempt.count("nosuid", path, 1);
+        }
         match ask(path) {
             Err(errno) => attempt.step("exec", path, Outcome::Errno(errno)),
             Ok((answer, ended)) => {
@@ -56,6 +59,18 @@ pub fn gain_privileges(attempt: &mut Attempt) {
                 }
             }
         }
+    }
+}
+
+/// Whether the mount that a file lies on ignores set-uid; false where that is not told.
+fn is_nosuid(path: &[u8]) -> bool {
+    let Ok(path) = sys::c_string(path) else {
+        return false;
+    };
+    // SAFETY: all zeroes is a valid statvfs; the kernel writes that structure alone, and the path ends with a NUL.
+    unsafe {
+        let mut about: libc::statvfs = std::mem::zeroed();
+        libc::statvfs(path.as_ptr(), &mut about) == 0 && about.f_flag & libc::ST_NOSUID != 0
     }
 }
 

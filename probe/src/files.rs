@@ -158,12 +158,12 @@ pub fn create(path: &Path) -> io::Result<std::fs::File> {
 }
 
 /// The directories that were asked for, and with `mounts=1` every mount point and every usual place; each once.
-pub fn places(attempt: &Attempt) -> Vec<PathBuf> {
+pub fn places(attempt: &mut Attempt) -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = attempt.all("dir").into_iter().map(path).collect();
     if attempt.is_on("mounts") {
         let mountinfo = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-        let points = mounts::points(&mountinfo).into_iter().take(1024);
-        places.extend(points.map(|point| path(&point)));
+        let points = attempt.bounded(mounts::points(&mountinfo), 1024, "mounts");
+        places.extend(points.iter().map(|point| path(point)));
         places.extend(PLACES.iter().map(PathBuf::from));
     }
     let mut seen = std::collections::BTreeSet::new();

@@ -14,18 +14,24 @@ use crate::sys;
 const MOST: u64 = 2 << 30;
 
 /// No more files are open at once, over all places.
-const MOST_FILES: u64 = 512;
+const MOST_FILES: u64 = 4096;
+
+/// A file takes no less than this part of a place's dose, unless it is not allowed to.
+const PART: u64 = 64;
 
 /// Fills each place with several files, and holds them.
 ///
 /// Every file loses its name as soon as it is open: its blocks stay taken for as long as this process lives, and are
 /// free again however it ends.
 pub fn fill(attempt: &mut Attempt) {
+    // Files that may hold little each are many.
+    sys::raise_open_files(MOST_FILES + 64);
     let mut left = MOST;
     let mut held = Vec::new();
     let asked = attempt.all("dir").len();
     let mut devices = Vec::new();
-    for (number, place) in files::places(attempt).iter().enumerate() {
+    let places = files::places(attempt);
+    for (number, place) in places.iter().enumerate() {
         if attempt.is_over() || left == 0 {
             break;
         }
@@ -59,17 +65,23 @@ fn fill_place(
 ) -> io::Result<()> {
     let block = noise();
     let file_bytes = attempt.capped("file_bytes", 16 << 20, MOST);
-    let file_bytes = file_bytes.max(dose / (MOST_FILES / 8)).max(1);
+    let file_bytes = file_bytes.max(dose / PART).max(1);
     while *written < dose {
         let name = format!("escape-audit-fill-{}-{}", sys::pid(), held.len());
         let path = place.join(name);
         let mut file = files::create(&path)?;
         let unlinked = std::fs::remove_file(&path);
-        let end = dose.min(*written + file_bytes);
+        let begun = *written;
+        let end = dose.min(begun + file_bytes);
         let result = write_until(attempt, &mut file, &block, written, end);
         held.push(file);
-        unlinked.and(result)?;
-        if held.len() as u64 >= MOST_FILES {
+        unlinked?;
+        match result {
+            // A bound on each file is none on all of them: the next one goes on.
+            Err(error) if error.raw_os_error() == Some(libc::EFBIG) && *written > begun => {}
+            result => result?,
+        }
+        if held.len() as u64 >= MOST_FILES && *written < dose {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
     }

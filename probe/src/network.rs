@@ -13,7 +13,7 @@ use escape_audit_probe::wire::Outcome;
 use crate::attempt::Attempt;
 use crate::sys;
 
-/// How much of a reply is reported.
+/// How much of a reply is read.
 const REPLY: usize = 1024;
 
 /// How long to wait for more of a reply that has begun.
@@ -91,7 +91,7 @@ fn listen(attempt: &mut Attempt, text: &[u8], stream: &mut TcpStream, limit: Dur
         }
     }
     if got > 0 {
-        attempt.fact("reply", text, &reply[..got]);
+        attempt.reply(text, &reply[..got]);
     }
 }
 
@@ -114,7 +114,7 @@ fn udp(attempt: &mut Attempt, text: &[u8], address: SocketAddr) {
     let mut reply = [0; REPLY];
     let _ = socket.set_read_timeout(Some(attempt.time("timeout_ms", 1000, 30_000)));
     match socket.recv(&mut reply) {
-        Ok(n) => attempt.fact("reply", text, &reply[..n]),
+        Ok(n) => attempt.reply(text, &reply[..n]),
         Err(error) => attempt.step("reply", text, sys::io_error(&error)),
     }
 }

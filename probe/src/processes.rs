@@ -12,10 +12,10 @@ use crate::sys;
 const MOST: usize = 4096;
 
 /// The processes that `/proc` shows, in its order, bounded.
-pub fn visible() -> Vec<i32> {
+pub fn visible(attempt: &mut Attempt) -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.take(MOST).collect()
+    attempt.bounded(pids.collect(), MOST, "processes")
 }
 
 /// The parent of a process, as `/proc` shows it.
@@ -30,7 +30,7 @@ pub fn parent(pid: i32) -> Option<i32> {
 pub fn list(attempt: &mut Attempt) {
     let listed = std::fs::read_dir("/proc");
     attempt.step("list", "/proc", sys::io_outcome(&listed));
-    for pid in visible() {
+    for pid in visible(attempt) {
         if attempt.is_over() {
             return;
         }

@@ -15,6 +15,9 @@ const LIFE: u32 = 60;
 /// The grain in which memory is taken and reported.
 const CHUNK: usize = 16 << 20;
 
+/// The grain at the end, where no more of the other can be had.
+const SMALLEST: usize = 1 << 20;
+
 /// Starts processes that sleep.
 pub fn spawn(attempt: &mut Attempt) {
     let count = attempt.capped("count", 1, 4096);
@@ -52,9 +55,17 @@ fn volunteer(score: &str) {
 /// One process that takes memory, as its creator sees it.
 struct Taker {
     pid: i32,
+    share: usize,
     held: usize,
     result: Option<Outcome>,
 }
+
+/// So many are started in all, where each may take less than its share.
+const MOST_TAKERS: usize = 16;
+
+/// What a taker tells: its number, whether it can have no more (1), and the bytes that it took since, big end first.
+/// A pipe passes so few on at once.
+const NEWS: usize = 8;
 
 /// Takes memory in several processes, touches every page of it, and holds it.
 pub fn allocate(attempt: &mut Attempt) {
@@ -67,12 +78,8 @@ pub fn allocate(attempt: &mut Attempt) {
     };
     let mut takers = Vec::new();
     for number in 0..processes {
-        match child::offspring(LIFE, || take(share, number as u8, &report)) {
-            Ok(pid) => takers.push(Taker {
-                pid,
-                held: 0,
-                result: None,
-            }),
+        match start_taker(&mut takers, share, &report) {
+            Ok(()) => {}
             Err(errno) if number == 0 => {
                 attempt.step("fork", "0", Outcome::Errno(errno));
                 return allocate_here(attempt, share);
@@ -80,7 +87,7 @@ pub fn allocate(attempt: &mut Attempt) {
             Err(errno) => attempt.step("fork", number.to_string(), Outcome::Errno(errno)),
         }
     }
-    watch(attempt, &mut takers, share, &news);
+    watch(attempt, &mut takers, share * processes, &news, &report);
     let held: usize = takers.iter().map(|taker| taker.held).sum();
     attempt.count("held", "", held as u64);
     attempt.hold();
@@ -99,25 +106,60 @@ pub fn allocate(attempt: &mut Attempt) {
     child::bury(&living.map(|taker| taker.pid).collect::<Vec<_>>());
 }
 
-/// In a process of its own: tells its creator of every chunk with one byte, the taker's number; then waits to be
-/// killed. Its exit status is the error number.
+/// Starts another one.
+fn start_taker(takers: &mut Vec<Taker>, share: usize, report: &OwnedFd) -> sys::Try<()> {
+    let number = takers.len() as u8;
+    let pid = child::offspring(LIFE, || take(share, number, report))?;
+    takers.push(Taker {
+        pid,
+        share,
+        held: 0,
+        result: None,
+    });
+    Ok(())
+}
+
+/// In a process of its own: tells its creator of every chunk, and then waits to be killed. One that can have no more
+/// says so and holds what it has. Its exit status is the error number.
 fn take(share: usize, number: u8, report: &OwnedFd) -> i32 {
     volunteer("1000");
+    let tell = |full: bool, bytes: usize| {
+        let mut news = [0; NEWS];
+        (news[0], news[1]) = (number, u8::from(full));
+        news[4..].copy_from_slice(&(bytes as u32).to_be_bytes());
+        let _ = sys::write_all(sys::raw(report), &news);
+    };
     let mut taken = 0;
+    let mut most = CHUNK;
     while taken < share {
-        let chunk = CHUNK.min(share - taken);
-        if let Err(errno) = sys::take_memory(chunk) {
-            return errno;
+        let chunk = most.min(share - taken);
+        match sys::take_memory(chunk) {
+            Ok(()) => {
+                taken += chunk;
+                tell(false, chunk);
+            }
+            // Smaller pieces may fit still.
+            Err(libc::ENOMEM) if most > SMALLEST => most /= 2,
+            Err(libc::ENOMEM) => {
+                tell(true, 0);
+                break;
+            }
+            Err(errno) => return errno,
         }
-        taken += chunk;
-        let _ = sys::write_all(sys::raw(report), &[number]);
     }
     std::thread::sleep(Duration::from_secs(LIFE.into()));
     0
 }
 
-/// Reports what the takers tell and how they end, until each has its share or has ended.
-fn watch(attempt: &mut Attempt, takers: &mut [Taker], share: usize, news: &OwnedFd) {
+/// Reports what the takers tell and how they end, until each has its share or has ended. While one that may have no
+/// more has left something over, another one goes on with that: a bound on each process is none on all of them.
+fn watch(
+    attempt: &mut Attempt,
+    takers: &mut Vec<Taker>,
+    bytes: usize,
+    news: &OwnedFd,
+    report: &OwnedFd,
+) {
     let mut touched = 0;
     while takers.iter().any(|taker| taker.result.is_none()) {
         // The ends first, then the news: what a process told before it ended is counted.
@@ -129,30 +171,53 @@ fn watch(attempt: &mut Attempt, takers: &mut [Taker], share: usize, news: &Owned
                     .flatten()
             })
             .collect();
-        let mut chunks = [0; 64];
-        while let Ok(n @ 1..) = sys::read(sys::raw(news), &mut chunks) {
-            for number in &chunks[..n] {
-                if let Some(taker) = takers.get_mut(usize::from(*number)) {
-                    let chunk = CHUNK.min(share - taker.held);
-                    taker.held += chunk;
-                    touched += chunk;
-                    attempt.count("touched", "", touched as u64);
+        let mut full = [false; MOST_TAKERS];
+        let mut buffer = [0; NEWS * 64];
+        while let Ok(n @ 1..) = sys::read(sys::raw(news), &mut buffer) {
+            for news in buffer[..n].chunks_exact(NEWS) {
+                let chunk = u32::from_be_bytes([news[4], news[5], news[6], news[7]]) as usize;
+                let number = usize::from(news[0]);
+                let Some(taker) = takers.get_mut(number) else {
+                    continue;
+                };
+                if news[1] == 1 {
+                    full[number] = true;
+                    continue;
                 }
+                taker.held += chunk;
+                touched += chunk;
+                attempt.count("touched", "", touched as u64);
             }
         }
+        let mut go_on = false;
         for (number, (taker, end)) in takers.iter_mut().zip(ends).enumerate() {
-            taker.result = match end {
-                Some((_, Outcome::Exit(errno))) => Some(Outcome::Errno(errno)),
-                Some((_, ended)) => Some(ended),
-                None if taker.result.is_none() && taker.held >= share => Some(Outcome::Ok),
-                None if attempt.is_over() => Some(Outcome::Timeout),
+            let result = match end {
+                _ if taker.result.is_some() => continue,
+                Some((_, Outcome::Exit(errno))) => Outcome::Errno(errno),
+                Some((_, ended)) => ended,
+                None if full[number] => Outcome::Errno(libc::ENOMEM),
+                None if taker.held >= taker.share => Outcome::Ok,
+                None if attempt.is_over() => Outcome::Timeout,
                 None => continue,
             };
             if end.is_some() {
                 (taker.pid, taker.held) = (0, 0);
             }
-            if let Some(result) = taker.result {
-                attempt.step("allocate", number.to_string(), result);
+            taker.result = Some(result);
+            attempt.step("allocate", number.to_string(), result);
+            // Of a fresh process that got nothing at all the others would get no more.
+            go_on |= full[number] && taker.held > 0;
+        }
+        if go_on && takers.len() < MOST_TAKERS && !attempt.is_over() {
+            let expected = |taker: &Taker| match taker.result {
+                None => taker.share,
+                Some(_) => taker.held,
+            };
+            let missing = bytes.saturating_sub(takers.iter().map(expected).sum());
+            if missing > 0
+                && let Err(errno) = start_taker(takers, missing, report)
+            {
+                attempt.step("fork", takers.len().to_string(), Outcome::Errno(errno));
             }
         }
         sys::wait_readable([Some(sys::raw(news)), None], Duration::from_millis(20));

@@ -435,6 +435,18 @@ pub fn take_memory(bytes: usize) -> Try<()> {
     Ok(())
 }
 
+/// Asks for so many open files, as far as that is allowed.
+pub fn raise_open_files(wanted: u64) {
+    // SAFETY: a live structure, which the first call fills and the second reads.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < wanted {
+            limit.rlim_cur = limit.rlim_max.min(wanted);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
 /// The raw descriptor, for the calls above.
 pub fn raw(fd: &impl AsRawFd) -> RawFd {
     fd.as_raw_fd()

@@ -192,11 +192,12 @@ impl Outcome {
 /// The kinds of attempt that the probe knows, with the fields that each one reads. A field marked `*` may repeat.
 ///
 /// Every kind reports `step`s and `fact`s; what they are called is part of the protocol and stands beside the kind.
+/// Where a bound of the probe's own leaves something out, any kind says `fact truncated name=WHAT value=BOUND`.
 pub const KINDS: &[(&str, &str)] = &[
     ("run", "-> step run"),
     (
         "environment",
-        "-> fact env name=VAR value=SECRET-HASH; fact env-count",
+        "-> fact env-count; fact env name=VAR value=SECRET-HASH",
     ),
     (
         "process-environment",
@@ -212,11 +213,11 @@ pub const KINDS: &[(&str, &str)] = &[
     ),
     (
         "connect",
-        "target*(tcp://A:P|udp://A:P) payload tries timeout_ms gap_ms control(0|1) -> step connect|send target=; fact reply name=TARGET value=BYTES (1 KiB); step reply (UDP, without one); step control target=loopback",
+        "target*(tcp://A:P|udp://A:P) payload tries timeout_ms gap_ms control(0|1) -> step connect|send target=; fact reply name=TARGET value=N%20bytes,%20SECRET-HASH (of the first KiB; empty of none); step reply (UDP, without one); step control target=loopback",
     ),
     (
         "dns",
-        "server*(udp://A:P|tcp://A:P) name tries timeout_ms resolver(0|1) -> step query target=SERVER; fact reply name=SERVER value=BYTES",
+        "server*(udp://A:P|tcp://A:P) name tries timeout_ms resolver(0|1) -> step query target=SERVER; fact reply name=SERVER (as of connect)",
     ),
     (
         "connect-unix",
@@ -232,7 +233,7 @@ pub const KINDS: &[(&str, &str)] = &[
     ),
     (
         "allocate",
-        "bytes processes -> fact touched (cumulative, bytes); step allocate target=NUMBER for each process; step fork if there can be none; fact held (bytes, by those that live); holds while the memory is held",
+        "bytes processes -> fact touched (cumulative, bytes); step allocate target=NUMBER for each process; after one that ends at ENOMEM another goes on, up to 16; step fork if there can be none; fact held (bytes, by those that live); holds while the memory is held",
     ),
     (
         "spin",
@@ -240,7 +241,7 @@ pub const KINDS: &[(&str, &str)] = &[
     ),
     (
         "fill",
-        "dir* bytes(in each) file_bytes mounts(0|1: each other file system too) -> fact written name=DIR value=BYTES; step write target=DIR; the files have no name, and are gone with the attempt; holds before that",
+        "dir* bytes(in each) file_bytes mounts(0|1: each other file system too) -> fact written name=DIR value=BYTES; step write target=DIR; after EFBIG the next file goes on; the files have no name, and are gone with the attempt; holds before that",
     ),
     (
         "flood",
@@ -264,7 +265,7 @@ pub const KINDS: &[(&str, &str)] = &[
     ),
     (
         "gain-privileges",
-        "helper*(path) -> fact no-new-privs; step exec target=PATH; fact euid name=PATH|self value=N",
+        "helper*(path) -> fact no-new-privs; fact nosuid name=PATH value=1 where its mount ignores set-uid; step exec target=PATH; fact euid name=PATH|self value=N",
     ),
     (
         "user-namespace",

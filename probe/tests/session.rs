@@ -440,6 +440,73 @@ fn memory_is_touched_and_held() {
     assert_eq!(fact(&records, "held", ""), Some("41943040"));
 }
 
+/// The program under a limit of its own on each process or file.
+fn limited(resource: i64, bytes: u64) -> Command {
+    let mut command = Command::new(program());
+    let limit = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: bytes,
+    };
+    // SAFETY: setrlimit may be called between fork and exec.
+    unsafe {
+        command
+            .env_clear()
+            .pre_exec(move || match libc::setrlimit(resource as _, &limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+    }
+    command
+}
+
+#[test]
+fn a_bound_on_each_process_is_none_on_all_of_them() {
+    let mut probe = Probe::start(&mut limited(libc::RLIMIT_AS.into(), 48 << 20));
+    probe.say(
+        &attempt("allocate", 20_000, false)
+            .with("bytes", (128 << 20).to_string())
+            .with("processes", "2"),
+    );
+    probe.go();
+    let records = probe.until("end");
+    assert_eq!(
+        result(&records, "allocate", "0"),
+        Outcome::Errno(libc::ENOMEM)
+    );
+    assert_eq!(fact(&records, "held", ""), Some("134217728"));
+}
+
+#[test]
+fn a_bound_on_each_file_is_none_on_all_of_them() {
+    let directory = Directory::new();
+    let name = directory.0.to_str().unwrap().to_owned();
+    let mut probe = Probe::start(&mut limited(libc::RLIMIT_FSIZE.into(), 3 << 10));
+    probe.say(
+        &attempt("fill", 20_000, false)
+            .with("dir", &name)
+            .with("bytes", (4 << 20).to_string()),
+    );
+    probe.go();
+    let records = probe.until("end");
+    assert_eq!(result(&records, "write", &name), Outcome::Ok);
+    assert_eq!(fact(&records, "written", &name), Some("4194304"));
+}
+
+#[test]
+fn what_is_left_out_is_told() {
+    let mut command = Command::new(program());
+    command.env_clear();
+    for number in 0..4097 {
+        command.env(format!("V{number}"), "x");
+    }
+    let mut probe = Probe::start(&mut command);
+    probe.say(&attempt("environment", 5000, false));
+    probe.go();
+    let records = probe.until("end");
+    assert_eq!(fact(&records, "env-count", ""), Some("4097"));
+    assert_eq!(fact(&records, "truncated", "variables"), Some("4096"));
+}
+
 #[test]
 fn a_spin_takes_its_time_and_no_more() {
     let records = records_of(
@@ -582,7 +649,8 @@ fn tcp_delivers_and_brings_the_answer() {
         let records = records_of(request);
         assert_eq!(result(&records, "control", "loopback"), Outcome::Ok);
         assert_eq!(result(&records, "connect", &target), Outcome::Ok);
-        assert_eq!(fact(&records, "reply", &target), Some("heard"));
+        let told = format!("5 bytes, {}", secret_hash(NONCE, b"heard"));
+        assert_eq!(fact(&records, "reply", &target), Some(told.as_str()));
         assert_eq!(heard.join().unwrap(), b"a\r\nb c=");
     }
 }
@@ -741,6 +809,18 @@ fn a_helper_tells_its_user_and_nothing_else() {
         result(&records, "exec", "/none"),
         Outcome::Errno(libc::ENOENT)
     );
+    for place in ["/", "/proc", "/sys", "/dev/shm", "/dev/pts"] {
+        let records = records_of(attempt("gain-privileges", 5000, false).with("helper", place));
+        let name = std::ffi::CString::new(place).unwrap();
+        // SAFETY: a live structure that the kernel fills, and a path that ends with a NUL.
+        let flags = unsafe {
+            let mut about: libc::statvfs = std::mem::zeroed();
+            libc::statvfs(name.as_ptr(), &mut about);
+            about.f_flag
+        };
+        let wanted = (flags & libc::ST_NOSUID != 0).then_some("1");
+        assert_eq!(fact(&records, "nosuid", place), wanted, "{place}");
+    }
 }
 
 #[test]

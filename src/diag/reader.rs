@@ -57,6 +57,9 @@ impl<'a> Reader<'a> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
+        if self.mistakes.is_full() {
+            return self.mistakes.count_more();
+        }
         let known = |mistake: &Diagnostic| {
             let place = mistake.place.as_ref().and_then(|place| place.span.as_ref());
             place.is_some_and(|(_, there)| *there == span)
@@ -108,6 +111,7 @@ impl<'a> Reader<'a> {
                         bad.push(known.name);
                     }
                 }
+                None if self.mistakes.is_full() => self.mistakes.count_more(),
                 None => {
                     let help = self.other_place(keys, text, &names);
                     self.report(
@@ -209,7 +213,7 @@ impl<'a> Reader<'a> {
     }
 
     fn items(&mut self, key: &Key, items: &DeArray<'_>, span: Range<usize>) {
-        let mut seen: Vec<&str> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
         for item in items.iter() {
             let Some(text) = item.get_ref().as_str() else {
                 let message = format!(
@@ -224,11 +228,10 @@ impl<'a> Reader<'a> {
             if matches!(key.shape, Shape::Argv) {
                 continue;
             }
-            if seen.contains(&text) {
+            if !seen.insert(text) {
                 let message = format!("`{text}` stands in `{}` twice", key.name);
                 self.report(Code::Repeated, item.span(), message, "remove one of them");
             }
-            seen.push(text);
             match key.shape {
                 Shape::ManyOf(names) => self.one_of(key, text, item.span(), &names()),
                 _ => self.plain_text(key, text, item.span()),

@@ -46,6 +46,7 @@ pub fn unproven(view: &View<'_>, reading: &Reading) -> Option<Judgement> {
         .or_else(|| must_hold.then(|| not_able(view)).flatten())
         .or_else(|| must_hold.then(|| not_alive(view)).flatten())
         .or_else(|| must_hold.then(|| not_finished(view, reading)).flatten())
+        .or_else(|| must_hold.then(|| truncated(view)).flatten())
         .or_else(|| {
             let why = reading.control.clone().filter(|_| must_hold)?;
             Some(("control-failed", why))
@@ -76,6 +77,19 @@ fn not_running(view: &View<'_>) -> Missing {
         Start::Seen { .. } if !view.evidence.inside.begun => because("not-begun"),
         Start::Seen { .. } => None,
     }
+}
+
+/// The probe came to one of its own bounds: what lies beyond is not known.
+fn truncated(view: &View<'_>) -> Missing {
+    let what = view.evidence.inside.facts_of("truncated").next()?;
+    Some((
+        "truncated",
+        format!(
+            "There was more to look at than the probe looks at ({}, {} at most): the rest is not known.",
+            what.name,
+            String::from_utf8_lossy(&what.value)
+        ),
+    ))
 }
 
 fn not_able(view: &View<'_>) -> Missing {

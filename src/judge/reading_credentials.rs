@@ -9,10 +9,15 @@ use super::{lines, reasons, refusal};
 /// The own environment: it came whole, and no secret was in it.
 pub fn environment(view: &View<'_>) -> Technique {
     let variables = view.evidence.inside.number("env-count");
+    let told = view.evidence.inside.facts_of("env").count() as u64;
     Technique {
         through: Through::No,
         control: None,
         finding: match variables {
+            Some(count) if count != told => Finding::undecided(
+                "truncated",
+                format!("There are {count} variables, and {told} of them were returned."),
+            ),
             Some(count) => Finding::held(
                 "absent",
                 vec![format!(

@@ -194,6 +194,11 @@ pub fn fill(view: &View<'_>) -> Technique {
     } else if steps.iter().any(|step| step.outcome == Outcome::Ok) {
         let sentence = "A place took the whole dose, and no ceiling was seen at work.";
         Finding::undecided("not-refused", sentence)
+    } else if steps
+        .iter()
+        .any(|step| step.outcome == Outcome::Errno(libc::EFBIG))
+    {
+        Finding::undecided("per-file", reasons::sentence("per-file"))
     } else if let Some(unclear) = steps
         .iter()
         .find(|step| !full(step) && refusal::of_creation(step.outcome).is_none())
@@ -220,11 +225,9 @@ pub fn fill(view: &View<'_>) -> Technique {
 /// What a file system may give beyond its size.
 const SLACK: u64 = 4 * 1024 * 1024;
 
+/// EFBIG is the end of one file (`RLIMIT_FSIZE`), and of nothing else.
 fn is_full(outcome: Outcome) -> bool {
-    matches!(
-        outcome,
-        Outcome::Errno(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
-    )
+    matches!(outcome, Outcome::Errno(libc::ENOSPC | libc::EDQUOT))
 }
 
 /// Bytes a place took, the most that was ever told.

@@ -43,7 +43,7 @@ pub fn unix(view: &View<'_>) -> Technique {
     Technique {
         through: Through::No,
         control: control(view),
-        finding: targets(view, names).unwrap_or_else(|undecided| undecided),
+        finding: targets(view, names, false).unwrap_or_else(|undecided| undecided),
     }
 }
 
@@ -63,12 +63,22 @@ fn no_route(view: &View<'_>) -> bool {
 }
 
 fn over_network(view: &View<'_>, egress: bool) -> Technique {
-    let held = targets(view, refusal::of_socket).and_then(|held| route(view, egress, held));
+    let held = targets(view, refusal::of_socket, true).and_then(|held| route(view, egress, held));
     Technique {
         through: Through::No,
         control: control(view),
         finding: held.unwrap_or_else(|undecided| undecided),
     }
+}
+
+/// The sandbox has a network of its own with a way out, and nothing shows that the way leads to our canaries.
+fn may_lead_elsewhere(view: &View<'_>) -> bool {
+    view.has_own("net") && !no_route(view)
+}
+
+/// What the network said, and not the sandbox's own kernel: another network may say it, where no canary stands.
+fn is_of_network(reason: &str) -> bool {
+    matches!(reason, "dropped" | "rejected" | "intercepted" | "no-route")
 }
 
 /// Where there may be a way out, closed positions say nothing about the others: the internet has to be one of them.
@@ -94,7 +104,7 @@ pub fn control(view: &View<'_>) -> Option<String> {
 }
 
 /// Held if every target of ours was tried and every address that was tried was held.
-fn targets(view: &View<'_>, names: refusal::Names) -> Result<Finding, Finding> {
+fn targets(view: &View<'_>, names: refusal::Names, by_network: bool) -> Result<Finding, Finding> {
     let inside = &view.evidence.inside;
     let tries: Vec<&Step> = inside
         .steps
@@ -128,7 +138,14 @@ fn targets(view: &View<'_>, names: refusal::Names) -> Result<Finding, Finding> {
             .copied()
             .filter(|step| step.target == address)
             .collect();
-        reasons.push(address_held(view, &of_address, names)?);
+        let reason = address_held(view, &of_address, names)?;
+        // Loopback is in every network namespace its own.
+        let goes_out = by_network && !is_loopback(view, address);
+        if goes_out && may_lead_elsewhere(view) && is_of_network(reason) {
+            let reason = "other-network";
+            return Err(Finding::undecided(reason, reasons::sentence(reason)));
+        }
+        reasons.push(reason);
     }
     let mut evidence: Vec<String> = view.evidence.targets.iter().map(lines::of_target).collect();
     if no_route(view) {
@@ -169,6 +186,10 @@ fn address_held(
             Ok("dropped")
         };
     }
+    if answered && matches!(view.case.attempt, Attempt::Http { .. }) {
+        // A metadata service may stand there, with a server of its own or behind a proxy.
+        return Err(undecided("answered-by-another"));
+    }
     if answered {
         // Our canary would have told of it: a proxy, a resolver that makes its own answers.
         return Ok("intercepted");
@@ -197,6 +218,11 @@ fn address_held(
         None if unanswered >= TRIES => Ok("dropped"),
         None => Err(undecided("too-few-tries")),
     }
+}
+
+fn is_loopback(view: &View<'_>, address: &str) -> bool {
+    let mut targets = view.evidence.targets.iter();
+    targets.any(|target| target.position == Position::Loopback && is_same(address, target))
 }
 
 fn timed_out(outcome: Outcome) -> bool {

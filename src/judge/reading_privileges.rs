@@ -11,8 +11,12 @@ use super::{lines, reading_network, reasons, refusal};
 /// Capabilities that reach past the sandbox when they are held over the host's first user namespace, with their bits
 /// (`linux/capability.h`).
 pub const DANGEROUS: &[(u32, &str)] = &[
+    (0, "CAP_CHOWN"),
     (1, "CAP_DAC_OVERRIDE"),
     (2, "CAP_DAC_READ_SEARCH"),
+    (3, "CAP_FOWNER"),
+    (4, "CAP_FSETID"),
+    KILL,
     (6, "CAP_SETGID"),
     (7, "CAP_SETUID"),
     (9, "CAP_LINUX_IMMUTABLE"),
@@ -42,8 +46,14 @@ pub const DANGEROUS: &[(u32, &str)] = &[
     (40, "CAP_CHECKPOINT_RESTORE"),
 ];
 
-fn dangerous(set: u64) -> Vec<&'static str> {
-    let held = DANGEROUS.iter().filter(|(bit, _)| set >> bit & 1 == 1);
+/// Who sees none of the host's processes has nobody to kill.
+const KILL: (u32, &str) = (5, "CAP_KILL");
+
+fn dangerous(view: &View<'_>, set: u64) -> Vec<&'static str> {
+    let harmless = |bit: u32| bit == KILL.0 && view.has_own("pid");
+    let held = DANGEROUS
+        .iter()
+        .filter(|(bit, _)| set >> bit & 1 == 1 && !harmless(*bit));
     held.map(|(_, name)| *name).collect()
 }
 
@@ -55,7 +65,7 @@ fn succeeded<'a>(steps: impl IntoIterator<Item = &'a Step>) -> Vec<String> {
 /// Dangerous capabilities that the host saw on the probe, over its first user namespace.
 pub fn held_on_host(view: &View<'_>) -> Option<String> {
     let witness = view.evidence.witness.as_ref()?;
-    let held = dangerous(witness.cap_eff | witness.cap_prm);
+    let held = dangerous(view, witness.cap_eff | witness.cap_prm);
     (!held.is_empty() && !witness.own_user_namespace).then(|| {
         format!(
             "the host sees on process {}: {}",
@@ -80,14 +90,18 @@ pub fn capabilities(view: &View<'_>) -> Technique {
             "confined",
             vec!["the host sees that the probe lives in a user namespace of its own".into()],
         ),
-        Some(witness) if dangerous(witness.cap_eff | witness.cap_prm).is_empty() => Finding::held(
-            "absent",
-            vec![format!(
-                "the host sees no dangerous capability on process {} (effective {:x}, permitted {:x})",
-                witness.pid, witness.cap_eff, witness.cap_prm
-            )],
-        ),
-        None if own_sets.len() == 2 && own_sets.iter().all(|set| dangerous(*set).is_empty()) => {
+        Some(witness) if dangerous(view, witness.cap_eff | witness.cap_prm).is_empty() => {
+            Finding::held(
+                "absent",
+                vec![format!(
+                    "the host sees no dangerous capability on process {} (effective {:x}, permitted {:x})",
+                    witness.pid, witness.cap_eff, witness.cap_prm
+                )],
+            )
+        }
+        None if own_sets.len() == 2
+            && own_sets.iter().all(|set| dangerous(view, *set).is_empty()) =>
+        {
             let mut evidence = vec!["the probe sees no dangerous capability on itself".to_owned()];
             evidence.extend(lines::of_steps(uses.iter().copied()));
             Finding::held("absent", evidence)
@@ -126,8 +140,15 @@ pub fn gain(view: &View<'_>) -> Technique {
         .witness
         .as_ref()
         .is_some_and(|witness| witness.no_new_privs);
-    let finding = if before.is_some() && !helpers.is_empty() {
-        let unchanged = helpers
+    // What lies on a mount without set-uid says nothing about the files that lie elsewhere.
+    let is_bare = |path: &str| {
+        inside
+            .facts_of("nosuid")
+            .any(|fact| fact.name == path && fact.value == b"1")
+    };
+    let proving: Vec<_> = helpers.iter().filter(|f| !is_bare(&f.name)).collect();
+    let finding = if before.is_some() && !proving.is_empty() {
+        let unchanged = proving
             .iter()
             .map(|fact| format!("{} ran as user {} still", fact.name, ran_as(&fact.value)));
         Finding::held("refused", unchanged.collect())
@@ -136,6 +157,8 @@ pub fn gain(view: &View<'_>) -> Technique {
             "refused",
             vec!["the host sees no_new_privs on the probe".into()],
         )
+    } else if before.is_some() && !helpers.is_empty() {
+        Finding::undecided("nosuid-helper", reasons::sentence("nosuid-helper"))
     } else {
         Finding::undecided("no-helper", reasons::sentence("no-helper"))
     };

@@ -82,12 +82,88 @@ fn with_a_route_the_internet_must_be_one_of_the_positions() {
         let evidence = able()
             .target(CanaryKind::Tcp, Position::Gateway, gateway)
             .refused("connect", gateway, libc::ECONNREFUSED)
-            .with(|e| e.witness.as_mut().unwrap().no_route = no_route);
+            .with(|e| {
+                let witness = e.witness.as_mut().unwrap();
+                witness.no_route = no_route;
+                witness.own_namespaces.retain(|name| name != "net");
+            });
         assert_eq!(verdict(&case, &evidence), wanted);
         let both = evidence
             .target(CanaryKind::Tcp, Position::Internet, INTERNET)
             .refused("connect", INTERNET, libc::EPERM);
         assert_eq!(verdict(&case, &both), (Verdict::Blocked, "rejected"));
+    }
+}
+
+#[test]
+fn what_another_network_says_proves_nothing_of_ours() {
+    let case = connect(&[Position::Internet]);
+    let routed =
+        |evidence: Evidence| evidence.with(|e| e.witness.as_mut().unwrap().no_route = Some(false));
+    let silent = (0..3).fold(
+        able().target(CanaryKind::Tcp, Position::Internet, INTERNET),
+        |evidence, _| evidence.step("connect", INTERNET, Outcome::Timeout),
+    );
+    let elsewhere = (Verdict::Inconclusive, "other-network");
+    assert_eq!(verdict(&case, &silent), (Verdict::Blocked, "dropped"));
+    assert_eq!(verdict(&case, &routed(silent.clone())), elsewhere);
+    for errno in [libc::ECONNREFUSED, libc::ENETUNREACH] {
+        assert_eq!(verdict(&case, &routed(egress(errno))), elsewhere);
+    }
+    // What its own kernel says holds in any network, and so does its own loopback.
+    let denied = routed(egress(libc::EPERM));
+    assert_eq!(verdict(&case, &denied), (Verdict::Blocked, "refused"));
+    let here = routed(silent).with(|e| {
+        e.witness
+            .as_mut()
+            .unwrap()
+            .own_namespaces
+            .retain(|n| n != "net")
+    });
+    assert_eq!(verdict(&case, &here), (Verdict::Blocked, "dropped"));
+    let own = "tcp://127.0.0.1:40001";
+    let own = able()
+        .target(CanaryKind::Tcp, Position::Loopback, own)
+        .refused("connect", own, libc::ECONNREFUSED);
+    let loopback = connect(&[Position::Loopback]);
+    assert_eq!(
+        verdict(&loopback, &routed(own)),
+        (Verdict::Blocked, "rejected")
+    );
+}
+
+#[test]
+fn a_metadata_service_that_is_not_ours_is_no_proof() {
+    let (case, _) = held_of("http");
+    let service = "tcp://169.254.169.254:80";
+    let answered = able()
+        .ok("connect", service)
+        .fact("reply", service, "120 bytes, hash");
+    assert_eq!(
+        verdict(&case, &answered),
+        (Verdict::Inconclusive, "answered-by-another")
+    );
+}
+
+#[test]
+fn an_environment_comes_whole() {
+    let (case, _) = held_of("environment");
+    let two = able().fact("env-count", "", "2").fact("env", "A", "hash");
+    assert_eq!(verdict(&case, &two), (Verdict::Inconclusive, "truncated"));
+    let two = two.fact("env", "B", "hash");
+    assert_eq!(verdict(&case, &two), (Verdict::Blocked, "absent"));
+}
+
+#[test]
+fn what_lies_beyond_the_probes_bounds_is_not_known() {
+    for (case, evidence) in held() {
+        let cut = evidence.fact("truncated", "processes", "4096");
+        assert_eq!(
+            verdict(&case, &cut),
+            (Verdict::Inconclusive, "truncated"),
+            "{}",
+            case.attempt.kind()
+        );
     }
 }
 
@@ -156,7 +232,7 @@ fn a_planted_secret_counts_for_the_case_that_names_it() {
         &[Proof::Secret],
     );
     let with = |name: &str, real| {
-        able().fact("env-count", "", "3").with(|e| {
+        able().fact("env-count", "", "0").with(|e| {
             e.secrets.push(SecretFound {
                 name: name.into(),
                 found_in: name.into(),
@@ -255,11 +331,23 @@ fn capabilities_are_read_on_the_host() {
         verdict(&case, &caps(admin, true)),
         (Verdict::Blocked, "confined")
     );
-    // CAP_CHOWN alone reaches nothing.
+    for bit in [0, 3, 4, 6, 7] {
+        assert_eq!(
+            verdict(&case, &caps(1 << bit, false)),
+            (Verdict::Escaped, "breach"),
+            "{bit}"
+        );
+    }
+    // CAP_NET_BIND_SERVICE alone reaches nothing.
     assert_eq!(
-        verdict(&case, &caps(1, false)),
+        verdict(&case, &caps(1 << 10, false)),
         (Verdict::Blocked, "absent")
     );
+    // CAP_KILL reaches what can be named.
+    let kill = caps(1 << 5, false);
+    assert_eq!(verdict(&case, &kill), (Verdict::Blocked, "absent"));
+    let here = kill.with(|e| e.witness.as_mut().unwrap().own_namespaces.clear());
+    assert_eq!(verdict(&case, &here), (Verdict::Escaped, "breach"));
     let blind = |set: &str| {
         let evidence = evidence.clone().with(|e| e.witness = None);
         evidence.fact("cap-eff", "", set).fact("cap-prm", "", set)
@@ -285,7 +373,16 @@ fn a_set_uid_program_must_not_change_the_user() {
         verdict(&case, &missing),
         (Verdict::Inconclusive, "no-helper")
     );
-    let forbidden = missing.with(|e| e.witness.as_mut().unwrap().no_new_privs = true);
+    let forbid = |e: &mut Evidence| e.witness.as_mut().unwrap().no_new_privs = true;
+    let forbidden = missing.with(forbid);
+    assert_eq!(verdict(&case, &forbidden), (Verdict::Blocked, "refused"));
+    // A helper on a mount without set-uid says nothing about the others.
+    let bare = held_of("gain-privileges").1.fact("nosuid", "/helper", "1");
+    assert_eq!(
+        verdict(&case, &bare),
+        (Verdict::Inconclusive, "nosuid-helper")
+    );
+    let forbidden = bare.with(forbid);
     assert_eq!(verdict(&case, &forbidden), (Verdict::Blocked, "refused"));
 }
 

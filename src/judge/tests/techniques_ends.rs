@@ -41,6 +41,39 @@ fn an_end_for_want_of_memory_needs_no_record() {
 }
 
 #[test]
+fn one_process_that_is_stopped_is_no_ceiling_on_all() {
+    for (what, dose) in [
+        (Ceiling::Memory, MemoryDose::Memory),
+        (Ceiling::Swap, MemoryDose::MemoryAndSwap),
+    ] {
+        let case = case(Attempt::Allocate { dose }, &[Proof::Ceiling(what)]);
+        let stopped = |held| {
+            able()
+                .refused("allocate", "0", libc::ENOMEM)
+                .count(what, 50e6, 134_217_728.0, held)
+        };
+        assert_eq!(
+            verdict(&case, &stopped(false)),
+            (Verdict::Inconclusive, "per-process")
+        );
+        assert_eq!(
+            verdict(&case, &stopped(true)),
+            (Verdict::Blocked, "ceiling")
+        );
+    }
+}
+
+#[test]
+fn one_file_that_is_full_is_no_ceiling_on_all() {
+    let (case, _) = held_of("fill");
+    let full = able()
+        .refused("write", "/scratch", libc::EFBIG)
+        .fact("written", "/scratch", "3145728")
+        .count(Ceiling::Disk, 3_145_728.0, 16_777_216.0, true);
+    assert_eq!(verdict(&case, &full), (Verdict::Inconclusive, "per-file"));
+}
+
+#[test]
 fn a_fork_that_is_forbidden_is_refused_and_one_that_stopped_early_is_not_a_ceiling() {
     let (case, _) = held_of("spawn");
     let forbidden = able()
