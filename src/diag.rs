@@ -82,7 +82,7 @@ pub const CODES: &[(Code, &str, &str)] = &[
     (Code::Repeated, "repeated", "one thing named twice in a list"),
     (Code::DuplicateId, "duplicate-id", "two case files with one id"),
     (Code::BadId, "bad-id", "a case file in the wrong place or with the wrong name"),
-    (Code::NotACase, "not-a-case", "a file in a library that is no case"),
+    (Code::NotACase, "not-a-case", "a file in a library that is not a case"),
     (Code::NoCases, "no-cases", "a library without cases"),
     (Code::NoMatch, "no-match", "a filter that matches nothing"),
     (Code::NotExpressible, "not-expressible", "a setting that the chosen backend cannot express"),
@@ -183,11 +183,14 @@ impl Diagnostic {
         self
     }
 
-    fn render(&self, renderer: &Renderer) -> String {
+    fn render(&self, renderer: &Renderer, colour: bool) -> String {
         let title = Level::ERROR
             .primary_title(shown(&self.message))
             .id(self.code.name());
         let places: Vec<&Place> = self.place.iter().chain(&self.other).collect();
+        if places.iter().all(|place| place.span.is_none()) {
+            return self.render_without_text(&renderer.render(&[Group::with_title(title)]), colour);
+        }
         let mut group = Group::with_title(title);
         for place in places {
             group = match &place.span {
@@ -212,6 +215,22 @@ impl Diagnostic {
             };
         }
         renderer.render(&[group.element(Level::HELP.message(shown(&self.help)))])
+    }
+
+    /// As the renderer does it where it has lines of a file to show; without them it leaves an empty margin.
+    fn render_without_text(&self, title: &str, colour: bool) -> String {
+        let paint = |ink: &str, text: &str| match colour {
+            true => format!("\x1b[1m{ink}{text}\x1b[0m"),
+            false => text.to_owned(),
+        };
+        let mut text = title.trim_end().to_owned();
+        for place in self.place.iter().chain(&self.other) {
+            let path = shown(&place.path.to_string_lossy());
+            text.push_str(&format!("\n {} {path}", paint("\x1b[94m", "-->")));
+        }
+        let (sign, help) = (paint("\x1b[94m", "="), paint("", "help"));
+        text.push_str(&format!("\n  {sign} {help}: {}", shown(&self.help)));
+        text
     }
 }
 
@@ -311,7 +330,7 @@ impl Diagnostics {
         let mut text = String::new();
         for diagnostic in sorted.iter().take(MOST_SHOWN) {
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "{}\n", diagnostic.render(&renderer));
+            let _ = writeln!(text, "{}\n", diagnostic.render(&renderer, colour));
         }
         let _ = match self.len() {
             1 => writeln!(text, "1 mistake"),
@@ -356,10 +375,15 @@ pub fn closest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, name)| name)
 }
 
+/// The help line of one who knows the right name.
+pub fn did_you_mean(name: &str) -> String {
+    format!("did you mean `{name}`?")
+}
+
 /// A help line for a wrong name: the one that was probably meant, else all that exist.
 pub fn suggest(wrong: &str, names: &[&str]) -> String {
     match closest(wrong, names.iter().copied()) {
-        Some(name) => format!("did you mean `{name}`?"),
+        Some(name) => did_you_mean(name),
         None if names.is_empty() => "nothing can stand here; remove it".into(),
         None => format!("expected {}", list(names)),
     }
@@ -462,6 +486,21 @@ mod tests {
             "{text:?}"
         );
         assert!(!text.contains("##["), "{text}");
+    }
+
+    #[test]
+    fn what_has_no_lines_has_no_margin() {
+        let bare = Diagnostic::new(Code::NoMatch, "there is none", "look");
+        assert_eq!(
+            Diagnostics::from(bare.clone()).render(false),
+            "error[no-match]: there is none\n  = help: look\n\n1 mistake\n"
+        );
+        let file = Diagnostics::from(bare.in_file("a.toml"));
+        assert_eq!(
+            file.render(false),
+            "error[no-match]: there is none\n --> a.toml\n  = help: look\n\n1 mistake\n"
+        );
+        assert!(file.render(true).contains("a.toml\n"));
     }
 
     #[test]

@@ -105,7 +105,7 @@ fn environment(reader: &mut Reader<'_>, arguments: &View<'_, '_>) -> Attempt {
             reader.report(
                 Code::BadPattern,
                 span,
-                format!("`{glob}` is no glob: {}", error.kind()),
+                format!("`{glob}` is not a glob: {}", error.kind()),
                 "use `*` for any characters, `?` for one: \"AWS_*\"",
             );
         }
@@ -126,6 +126,8 @@ fn read_file(reader: &mut Reader<'_>, arguments: &View<'_, '_>) -> Attempt {
             Some("climbs with `..`")
         } else if rest.contains(['{', '}']) {
             Some("holds an unknown placeholder")
+        } else if rest.contains(['*', '?']) {
+            Some("holds a wildcard, and nothing would fill it in")
         } else {
             None
         };
@@ -187,7 +189,7 @@ fn http(reader: &mut Reader<'_>, arguments: &View<'_, '_>) -> Attempt {
             reader.report(
                 Code::BadHeader,
                 span,
-                format!("`{header}` is no header line"),
+                format!("`{header}` is not a header line"),
                 "write \"Name: value\"",
             );
         }
@@ -257,8 +259,8 @@ fn syscall(reader: &mut Reader<'_>, arguments: &View<'_, '_>) -> Option<Attempt>
             reader.report(
                 Code::WrongValue,
                 span.clone(),
-                format!("`{arg}` is no argument of a system call"),
-                "write a whole number, or \"bad-pointer\"",
+                format!("`{arg}` cannot be an argument of a system call"),
+                "write a whole number from 0 to 9223372036854775807, or \"bad-pointer\"",
             );
         }
     }

@@ -164,15 +164,16 @@ fn entry(
     }
     if below.extension().is_none_or(|ending| ending != "toml") {
         let help = "a case ends in `.toml`; notes are called README, and names that begin with a dot are passed over";
-        mistakes.push(Diagnostic::new(Code::NotACase, "this file is no case", help).in_file(path));
+        mistakes
+            .push(Diagnostic::new(Code::NotACase, "this file is not a case", help).in_file(path));
         return None;
     }
     let id = below.with_extension("").to_string_lossy().into_owned();
     if !id.split('/').all(is_word) {
         let help = "use lower-case letters, digits and single hyphens: `network/tcp-egress.toml`";
         let message = format!("`{id}` cannot be a case's id");
+        // What is in it is read all the same: all mistakes come at once.
         mistakes.push(Diagnostic::new(Code::BadId, message, help).in_file(path));
-        return None;
     }
     let bytes = match bytes() {
         Ok(bytes) => bytes,
@@ -262,15 +263,35 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Diagnostic {
         }
         Some(nix::libc::ELOOP) => "it is a link that leads to itself: remove it",
         Some(nix::libc::EACCES) => "make it readable for the user who runs the audit",
-        Some(nix::libc::ENOTDIR) => "name a folder, not a file",
+        Some(nix::libc::ENOTDIR) => "name the folder that holds the categories, not a file",
         _ => "every file of a library has to be read before anything runs",
     };
+    let mut help = help.to_owned();
+    if error.raw_os_error() == Some(nix::libc::ENOTDIR)
+        && let Some(root) = path.parent().and_then(folder_above)
+    {
+        help.push_str(&format!("; did you mean the folder `{}`?", root.display()));
+    }
     Diagnostic::new(Code::Unreadable, format!("cannot be read: {error}"), help).in_file(path)
 }
 
+/// The folder that this one is in, as it can be written on a command line.
+fn folder_above(folder: &Path) -> Option<PathBuf> {
+    match folder.parent()? {
+        above if above.as_os_str().is_empty() => Some(".".into()),
+        above => Some(above.to_owned()),
+    }
+}
+
 fn misplaced(path: &Path, what: &str) -> Diagnostic {
-    let help =
-        "a case stands in `<category>/<name>.toml`, exactly one folder below the library's root";
+    let mut help =
+        "a case stands in `<category>/<name>.toml`, exactly one folder below the library's root"
+            .to_owned();
+    if path.is_file()
+        && let Some(root) = path.parent().and_then(folder_above)
+    {
+        help.push_str(&format!("; did you mean the folder `{}`?", root.display()));
+    }
     Diagnostic::new(
         Code::BadId,
         format!("{what} cannot belong to a library"),

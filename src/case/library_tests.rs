@@ -149,6 +149,8 @@ fn what_cannot_be_read_is_a_mistake_and_not_a_smaller_library() {
         codes(dir_with(&[("a/B_c.toml", CASE.as_bytes())]).path()),
         ["bad-id"]
     );
+    let both = dir_with(&[("A/B_c.toml", CASE.replace("title", "titel").as_bytes())]);
+    assert_eq!(codes(both.path()), ["bad-id", "unknown-key"]);
 
     let dir = dir_with(&[("a/b.toml", CASE.as_bytes())]);
     symlink("loop.toml", dir.path().join("a/loop.toml")).expect("linked");
@@ -163,6 +165,20 @@ fn what_cannot_be_read_is_a_mistake_and_not_a_smaller_library() {
     )
     .expect("made");
     assert_eq!(codes(dir.path()), ["unreadable"], "a pipe must not hang");
+}
+
+#[test]
+fn a_folder_too_deep_gets_the_one_that_was_meant() {
+    let dir = dir_with(&[("a/b.toml", CASE.as_bytes())]);
+    let meant = dir.path().display().to_string();
+    for wrong in ["a", "a/b.toml"] {
+        let said = Library::load_folder(&dir.path().join(wrong)).expect_err("refused");
+        let said = said.to_string();
+        assert!(
+            said.contains(&format!("did you mean the folder `{meant}`?")),
+            "{said}"
+        );
+    }
 }
 
 #[test]

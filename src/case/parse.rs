@@ -196,7 +196,7 @@ fn check_lists(reader: &mut Reader<'_>, top: &View<'_, '_>) {
             reader.report(
                 Code::BadTechnique,
                 span,
-                format!("`{technique}` is no MITRE ATT&CK technique"),
+                format!("`{technique}` is not a MITRE ATT&CK technique"),
                 "write `T` and four digits, with `.` and three digits for a sub-technique: \"T1552.005\"",
             );
         }
@@ -206,7 +206,7 @@ fn check_lists(reader: &mut Reader<'_>, top: &View<'_, '_>) {
             reader.report(
                 Code::BadReference,
                 span,
-                format!("`{reference}` is no https URL"),
+                format!("`{reference}` is not an https URL"),
                 "give a page that a reader can open: \"https://…\"",
             );
         }

@@ -69,7 +69,7 @@ fn a_good_case_reads_as_it_is_written() {
 #[test]
 fn one_change_is_one_mistake() {
     for (from, to, code) in [
-        ("title ", "titel ", "unknown-key missing-key"),
+        ("title ", "titel ", "unknown-key"),
         ("\"high\"", "3", "wrong-type"),
         ("\"high\"", "\"hi\"", "wrong-value"),
         ("\"w\"", "\" \"", "empty-text"),
@@ -87,6 +87,12 @@ fn one_change_is_one_mistake() {
         ("canary = \"tcp\"", "survivor = true", "proof-misfit"),
         ("canary = \"tcp\"", "breach = false", "wrong-value"),
         ("canary = \"tcp\"", "", "proof-missing"),
+        ("[escaped]", "[escape]", "unknown-key"),
+        (
+            "remove = [\"network\"]\n\n",
+            "remove = []\n\n",
+            "empty-text",
+        ),
         ("[\"ipv6\"]", "[\"ipv7\"]", "wrong-value"),
         ("[weakened.docker]", "[weakened.dokcer]", "unknown-key"),
         ("needs ", "danger = -1\nneeds ", "wrong-value"),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::case::{Filter, Level, Severity};
@@ -46,28 +47,28 @@ pub struct Run {
     /// Protections to take away, to see what each one holds: `network`, `pids`, …
     #[arg(long, value_name = "PROTECTION", value_delimiter = ',', value_parser = protection)]
     pub without: Vec<Protection>,
-    /// What the launcher promises: it ends what runs longer
+    /// What the sandbox promises: it ends what runs longer
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
-    /// What the launcher promises: a ceiling on output, `1m`
+    /// What the sandbox promises: a ceiling on output, `1m`
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub output: Option<u64>,
-    /// What the launcher promises: a ceiling on memory, `512m`
+    /// What the sandbox promises: a ceiling on memory, `512m`
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub mem_limit: Option<u64>,
-    /// What the launcher promises: a ceiling on processes and threads
+    /// What the sandbox promises: a ceiling on processes and threads
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4000))]
     pub pids_limit: Option<u64>,
-    /// What the launcher promises: a ceiling on CPU time, in CPUs
+    /// What the sandbox promises: a ceiling on CPU time, in CPUs
     #[arg(long, value_name = "N", value_parser = cpus)]
     pub cpus: Option<f64>,
     /// What the launcher promises: a folder that may be written; may be given more than once [default: /tmp]
     #[arg(long, value_name = "DIR", requires = "launcher")]
     pub writable: Vec<String>,
-    /// Write a JUnit report
+    /// Write a JUnit report; folders that are missing are made
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
-    /// Write a JSON report
+    /// Write a JSON report; folders that are missing are made
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     #[command(flatten)]
@@ -88,7 +89,7 @@ pub struct Prove {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub selection: Selection,
-    /// Write a JSON report
+    /// Write a JSON report; folders that are missing are made
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -200,6 +201,25 @@ impl From<LevelName> for Level {
     }
 }
 
+/// A launcher without `--` before it is taken for a mistake, and told what is missing.
+pub fn with_tip(mut error: clap::Error) -> clap::Error {
+    let word = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if !word.starts_with('-') => word.clone(),
+        _ => return error,
+    };
+    let command = error.get(ContextKind::Usage).map(ToString::to_string);
+    let of_run = command.is_some_and(|usage| usage.contains("<LAUNCHER>"));
+    if error.kind() == ErrorKind::UnknownArgument && of_run {
+        let word = crate::safe_text::SafeText::line_within(word, 60);
+        let tip = format!("write the launcher after `--`: escape-audit run -- {word} …");
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![tip.into()]),
+        );
+    }
+    error
+}
+
 fn protection(text: &str) -> Result<Protection, String> {
     let names: Vec<&str> = PROTECTIONS.iter().map(|(_, name, _)| *name).collect();
     Protection::from_name(text)
@@ -241,6 +261,21 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_launcher_without_its_dashes_gets_a_tip() {
+        let said = |words: &[&str]| {
+            let error = Arguments::try_parse_from(words).expect_err("refused");
+            with_tip(error).to_string()
+        };
+        let launcher = said(&["escape-audit", "run", "bwrap", "--unshare-all"]);
+        assert!(
+            launcher.contains("tip: write the launcher after `--`: escape-audit run -- bwrap …"),
+            "{launcher}"
+        );
+        assert!(!said(&["escape-audit", "run", "--nope"]).contains("after `--`:"));
+        assert!(!said(&["escape-audit", "clean", "bwrap"]).contains("launcher"));
     }
 
     #[test]

@@ -290,10 +290,15 @@ fn adjust(sandbox: &mut Sandbox, arguments: &Run) -> Result<()> {
     if !arguments.without.is_empty() {
         if sandbox.backend != BackendKind::Oci {
             bail!(
-                "--without: the sandbox `{}` is a {}, whose protections are not ours to take away\n\
-                 help: change the launcher's own flags, or audit `--sandbox oci`",
+                "--without: the sandbox `{}` {}",
                 sandbox.name,
-                sandbox.backend.name()
+                match sandbox.backend {
+                    BackendKind::Unsandboxed =>
+                        "has no protections to take away\nhelp: audit `--sandbox oci`",
+                    _ =>
+                        "has protections of its launcher's, which are not ours to take away\n\
+                         help: change the launcher's own flags, or audit `--sandbox oci`",
+                }
             );
         }
         sandbox.without.extend(&arguments.without);

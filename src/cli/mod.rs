@@ -24,6 +24,7 @@ pub fn main() -> i32 {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
+            let error = args::with_tip(error);
             // Help and version are no mistakes, and go to standard output.
             let mistake = error.use_stderr();
             let _ = error.print();

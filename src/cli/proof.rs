@@ -80,6 +80,18 @@ pub fn write(report: &Report, out: &mut dyn Write, style: Style) -> io::Result<(
         proof.proven,
         report.trials.len()
     )?;
+    if proof.unproven > 0 {
+        writeln!(
+            out,
+            "help: where it says NOT PROVEN, the set in `[weakened]` is too small, or the case tests nothing"
+        )?;
+    }
+    if report.trials.is_empty() {
+        writeln!(
+            out,
+            "help: only cases that must be blocked and name a set in `[weakened]` can be proven; none was selected"
+        )?;
+    }
     if let Some(why) = &report.incomplete {
         writeln!(out, "{why}")?;
     }
@@ -108,6 +120,22 @@ mod tests {
             .map(|v| sample::trial("a", "network/tcp", *v));
         report.trials = trials.collect();
         Proof::of(&report).exit_code()
+    }
+
+    #[test]
+    fn what_is_not_proven_is_explained() {
+        let said = |verdict: Option<Verdict>| {
+            let mut report = sample::empty();
+            report.sandboxes = vec![sample::sandbox("a")];
+            let trials = verdict.map(|v| sample::trial("a", "network/tcp", v));
+            report.trials = trials.into_iter().collect();
+            let mut out = Vec::new();
+            write(&report, &mut out, Style::default()).expect("a Vec takes everything");
+            String::from_utf8(out).expect("UTF-8")
+        };
+        assert!(said(Some(Blocked)).contains("help: where it says NOT PROVEN"));
+        assert!(said(None).contains("none was selected"));
+        assert!(!said(Some(Escaped)).contains("help: "));
     }
 
     #[test]

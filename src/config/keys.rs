@@ -20,10 +20,10 @@ pub const KEYS: &[Key] = &[
     // Compose's names, with Compose's meaning.
     key(SANDBOX, "network_mode", Shape::OneOf(network_modes), "`none`, or `host`: the network in which the canaries stand"),
     key(SANDBOX, "read_only", Shape::Flag, "the root file system cannot be written"),
-    key(SANDBOX, "mem_limit", Shape::Bytes, "the ceiling on memory"),
-    key(SANDBOX, "memswap_limit", Shape::Bytes, "the ceiling on memory and swap together; without it, the same as `mem_limit`"),
-    key(SANDBOX, "cpus", Shape::Number, "the ceiling on CPU time: CPUs' worth of it a second"),
-    key(SANDBOX, "pids_limit", Shape::Integer(1, u64::MAX), "the ceiling on processes and threads"),
+    key(SANDBOX, "mem_limit", Shape::Memory, "the ceiling on memory"),
+    key(SANDBOX, "memswap_limit", Shape::Memory, "the ceiling on memory and swap together; without it, the same as `mem_limit`"),
+    key(SANDBOX, "cpus", Shape::Cpus, "the ceiling on CPU time: CPUs' worth of it a second"),
+    key(SANDBOX, "pids_limit", Shape::Integer(3, u64::MAX), "the ceiling on processes and threads"),
     key(SANDBOX, "tmpfs", Shape::Texts, "scratch mounts, such as \"/scratch:size=64m\""),
     key(SANDBOX, "cap_drop", Shape::Texts, "capabilities that are taken away; all of them are, unless `cap_add` names them"),
     key(SANDBOX, "cap_add", Shape::Texts, "capabilities that are kept, such as \"NET_RAW\""),
@@ -53,9 +53,9 @@ pub const KEYS: &[Key] = &[
     key(POLICY, "timeout", Shape::Duration, "ended after this"),
     key(POLICY, "output", Shape::Bytes, "at most so much on standard output and error together"),
     key(POLICY, "pids", Shape::Integer(1, u64::MAX), "at most so many processes and threads"),
-    key(POLICY, "memory", Shape::Bytes, "at most so much memory"),
-    key(POLICY, "memory_and_swap", Shape::Bytes, "at most so much memory and swap together"),
-    key(POLICY, "cpus", Shape::Number, "at most so much CPU time a second"),
+    key(POLICY, "memory", Shape::Memory, "at most so much memory"),
+    key(POLICY, "memory_and_swap", Shape::Memory, "at most so much memory and swap together"),
+    key(POLICY, "cpus", Shape::Cpus, "at most so much CPU time a second"),
     key(POLICY, "scratch", Shape::Bytes, "at most so much in all writable places together"),
 ];
 

@@ -23,6 +23,19 @@ pub const FILE_NAME: &str = "escape-audit.toml";
 
 const LARGEST_FILE: u64 = 1024 * 1024;
 
+/// Programs that are taken for a backend.
+const LAUNCHERS: [&str; 9] = [
+    "bwrap",
+    "bubblewrap",
+    "chroot",
+    "firejail",
+    "nsjail",
+    "podman",
+    "runc",
+    "systemd-run",
+    "unshare",
+];
+
 /// The project's file, valid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Project {
@@ -67,7 +80,7 @@ pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
     if let Some((table, _)) = top.table("sandbox") {
         for (name, value) in table {
             let Some(settings) = value.get_ref().as_table() else {
-                let message = format!("`sandbox.{}` is no table", name.get_ref());
+                let message = format!("`sandbox.{}` is not a table", name.get_ref());
                 let help = "write one `[sandbox.NAME]` a sandbox";
                 reader.report(Code::WrongType, value.span(), message, help);
                 continue;
@@ -116,6 +129,10 @@ fn check_name(reader: &mut Reader<'_>, name: &str, span: Range<usize>) {
         let message = format!("`{name}` cannot be the name of a sandbox");
         let help = "use letters, digits, `-` and `_`, at most 40 of them";
         reader.report(Code::WrongValue, span, message, help);
+    } else if BUILTINS.contains(&name) {
+        let message = format!("`{name}` is the name of a built-in sandbox");
+        let help = "choose another name: reports and `--sandbox` have to mean one thing by it";
+        reader.report(Code::WrongValue, span, message, help);
     }
 }
 
@@ -125,6 +142,7 @@ fn sandbox(
     table: &DeTable<'_>,
     span: Range<usize>,
 ) -> Option<Sandbox> {
+    foreign_words(reader, table);
     let view = reader.table_as(KEYS, SANDBOX, &format!("sandbox.{name}"), table, span);
     let policy_view = view.table("policy").map(|(table, span)| {
         reader.table_as(KEYS, POLICY, &format!("sandbox.{name}.policy"), table, span)
@@ -161,6 +179,24 @@ fn sandbox(
         policy(reader, &view, &mut sandbox.policy);
     }
     Some(sandbox)
+}
+
+/// What people write first, and what it is called here. Told before the table is read, so that this is the help they get.
+fn foreign_words(reader: &mut Reader<'_>, table: &DeTable<'_>) {
+    for (key, value) in table {
+        if key.get_ref() == "privileged" {
+            let message = "nothing here can be `privileged`";
+            let help = "name what it should keep: `cap_add = [\"ALL\"]`, `user = \"0:0\"`, \
+                        `security_opt = [\"seccomp=unconfined\", \"systempaths=unconfined\"]`";
+            reader.report(Code::NotExpressible, key.span(), message, help);
+        }
+        let launcher = value.get_ref().as_str().filter(|w| LAUNCHERS.contains(w));
+        if let Some(launcher) = launcher.filter(|_| key.get_ref() == "backend") {
+            let message = format!("`{launcher}` is a launcher, not a backend");
+            let help = format!("write `backend = \"command\"` and `command = [\"{launcher}\", …]`");
+            reader.report(Code::WrongValue, value.span(), message, help);
+        }
+    }
 }
 
 fn check_expressible(reader: &mut Reader<'_>, view: &View<'_, '_>, backend: BackendKind) {
@@ -370,7 +406,7 @@ fn report(reader: &mut Reader<'_>, key: &str, text: &str, span: Range<usize>, wr
             reader.report(
                 Code::WrongValue,
                 span,
-                format!("`{text}` is no value of `{key}`"),
+                format!("`{text}` is not a valid value for `{key}`"),
                 *help,
             );
         }

@@ -8,7 +8,7 @@ use toml::de::{DeArray, DeTable, DeValue};
 use super::schema::{Key, Shape};
 use super::units::article;
 use super::view::View;
-use super::{Code, Diagnostic, Diagnostics, Source, closest, suggest};
+use super::{Code, Diagnostic, Diagnostics, Source, closest, did_you_mean, suggest};
 use crate::safe_text::must_escape;
 
 /// A file while it is read: its text, and the mistakes found so far.
@@ -114,6 +114,11 @@ impl<'a> Reader<'a> {
                 None if self.mistakes.is_full() => self.mistakes.count_more(),
                 None => {
                     let help = self.other_place(keys, text, &names);
+                    // What was meant is there under a wrong name, and not missing.
+                    let meant = known.iter().find(|known| {
+                        help == did_you_mean(known.name) && !table.contains_key(known.name)
+                    });
+                    bad.extend(meant.map(|known| known.name));
                     self.report(
                         Code::UnknownKey,
                         key.span(),
@@ -124,10 +129,10 @@ impl<'a> Reader<'a> {
             }
         }
         for key in known.iter().filter(|key| key.required) {
-            if !table
+            let there = table
                 .keys()
-                .any(|there| there.get_ref().as_ref() == key.name)
-            {
+                .any(|there| there.get_ref().as_ref() == key.name);
+            if !there && !bad.contains(&key.name) {
                 self.report(
                     Code::MissingKey,
                     // A whole table marked red says nothing: its first bytes are enough.
@@ -243,7 +248,8 @@ impl<'a> Reader<'a> {
                 Code::EmptyText,
                 span,
                 format!("`{}` is an empty list", key.name),
-                if key.required {
+                // Without these, the next mistake would be that they are missing.
+                if key.required || matches!(key.name, "remove" | "command") {
                     format!("name at least one; {}: {}", key.name, key.doc)
                 } else {
                     "leave the key out instead".into()
@@ -281,7 +287,7 @@ impl<'a> Reader<'a> {
 
     fn one_of(&mut self, key: &Key, text: &str, span: Range<usize>, names: &[&'static str]) {
         if !names.contains(&text) {
-            let message = format!("`{text}` is no value of `{}`", key.name);
+            let message = format!("`{text}` is not a valid value for `{}`", key.name);
             self.report(Code::WrongValue, span, message, suggest(text, names));
         }
     }

@@ -29,6 +29,9 @@ pub struct Key {
 /// Closed lists of up to so many words are spelled out in messages.
 const SHORT_LIST: usize = 6;
 
+/// The least ceiling on memory, in bytes: below it the probe itself could not run, and nothing would be tried.
+pub const LEAST_MEMORY: u64 = 4 << 20;
+
 /// What a key may hold.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape {
@@ -50,10 +53,12 @@ pub enum Shape {
     True,
     /// A whole number, from and to.
     Integer(u64, u64),
-    /// A number above zero.
-    Number,
+    /// A number of CPUs, from a hundredth: less cannot be enforced.
+    Cpus,
     /// Bytes: a whole number, or a text such as `256m`.
     Bytes,
+    /// The same for memory that something has to run in: at least [`LEAST_MEMORY`].
+    Memory,
     /// A text such as `10s`.
     Duration,
     /// A list of `NAME=VALUE` texts, or a table of texts.
@@ -82,9 +87,10 @@ impl Shape {
             Self::True => "`true`".into(),
             Self::Integer(from, to) if to == u64::MAX => format!("a whole number from {from}"),
             Self::Integer(from, to) => format!("a whole number from {from} to {to}"),
-            Self::Number => "a number above zero".into(),
+            Self::Cpus => "a number from 0.01".into(),
             Self::Bytes => "a size such as \"256m\", or a number of bytes".into(),
-            Self::Duration => "a duration such as \"10s\"".into(),
+            Self::Memory => "a size from \"4m\", such as \"256m\", or a number of bytes".into(),
+            Self::Duration => "a duration such as \"10s\", from \"100ms\" to \"60m\"".into(),
             Self::Pairs => "a table of texts, or a list of \"NAME=VALUE\"".into(),
             Self::Arguments => "a list of numbers and texts".into(),
             Self::Table => "a table".into(),
@@ -111,8 +117,11 @@ impl Shape {
                 DeValue::Array(_)
             ) | (Self::Flag | Self::True, DeValue::Boolean(_))
                 | (Self::Integer(..), DeValue::Integer(_))
-                | (Self::Number, DeValue::Integer(_) | DeValue::Float(_))
-                | (Self::Bytes, DeValue::Integer(_) | DeValue::String(_))
+                | (Self::Cpus, DeValue::Integer(_) | DeValue::Float(_))
+                | (
+                    Self::Bytes | Self::Memory,
+                    DeValue::Integer(_) | DeValue::String(_)
+                )
                 | (Self::Table | Self::Pairs, DeValue::Table(_))
         )
     }
@@ -123,8 +132,9 @@ impl Shape {
             (Self::Integer(from, to), DeValue::Integer(number)) => {
                 integer(number).is_some_and(|n| (from..=to).contains(&n))
             }
-            (Self::Number, value) => number_of(value).is_some_and(|n| n.is_finite() && n > 0.0),
+            (Self::Cpus, value) => number_of(value).is_some_and(|n| n.is_finite() && n >= 0.01),
             (Self::Bytes, value) => bytes_of(value).is_some(),
+            (Self::Memory, value) => bytes_of(value).is_some_and(|n| n >= LEAST_MEMORY),
             (Self::Duration, DeValue::String(text)) => seconds(text).is_some(),
             _ => true,
         }

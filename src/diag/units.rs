@@ -55,7 +55,7 @@ pub fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// `500ms`, `10s`, `2m`: at least a millisecond, at most an hour.
+/// `500ms`, `10s`, `2m`: at least a tenth of a second, at most an hour.
 pub(super) fn seconds(text: &str) -> Option<std::time::Duration> {
     let at = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..at].parse().ok()?;
@@ -65,7 +65,7 @@ pub(super) fn seconds(text: &str) -> Option<std::time::Duration> {
         "m" => number.checked_mul(60_000)?,
         _ => return None,
     };
-    (1..=3_600_000)
+    (100..=3_600_000)
         .contains(&millis)
         .then(|| std::time::Duration::from_millis(millis))
 }
@@ -96,6 +96,7 @@ mod tests {
             "",
             "10",
             "0s",
+            "99ms",
             "s",
             "1h",
             "1000m",

@@ -40,7 +40,7 @@ impl<'t, 'a> View<'t, 'a> {
         T::from_name(self.text(key)?)
     }
 
-    /// Whether the key is there with a wrong value, which has been reported: its absence is then no second mistake.
+    /// Whether the key is there with a wrong value, or under a mistyped name, which has been reported: its absence is then no second mistake.
     pub fn is_bad(&self, key: &str) -> bool {
         self.bad.contains(&key)
     }
