@@ -37,7 +37,11 @@ fn the_embedded_sandbox_holds_and_nothing_is_undecided() {
     assert!(skipped <= 2, "{}", OCI.out);
     assert_eq!(held + skipped, OCI.trials().len(), "{}", OCI.out);
     assert_eq!(OCI.status, 0, "{}{}", OCI.out, OCI.err);
-    assert!(OCI.out.contains("exit 0: everything that was tried held"), "{}", OCI.out);
+    assert!(
+        OCI.out.contains("exit 0: everything that was tried held"),
+        "{}",
+        OCI.out
+    );
 }
 
 #[test]
