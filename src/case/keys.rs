@@ -54,7 +54,7 @@ pub const KEYS: &[Key] = &[
     may("attempt", "syscall", Shape::Table, "make one system call with harmless arguments"),
     // Their arguments.
     may("attempt.environment", "names", Shape::Texts, "globs of the planted variables that count; without it, all"),
-    must("attempt.read-file", "paths", Shape::Texts, "absolute paths; `{home}` stands for each known home folder, `{planted}` for every planted host file"),
+    must("attempt.read-file", "paths", Shape::Texts, "absolute paths; `{home}` stands for each known home folder, `{planted}` for every planted host file. Your own file at such a path counts as a secret; a decoy is put at each path below `{home}`"),
     must("attempt.write-file", "into", Shape::OneOf(words::<WriteInto>), "where"),
     must("attempt.connect", "to", Shape::OneOf(connect_targets), "what is spoken"),
     must("attempt.connect", "positions", Shape::ManyOf(words::<Position>), "where the canaries stand that are tried"),
