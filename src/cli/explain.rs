@@ -140,7 +140,8 @@ fn set_words(protections: &[Protection]) -> String {
     match &words.collect::<Vec<_>>()[..] {
         [one] => format!("{one}. Without it, the attempt must get through."),
         all => format!(
-            "Each of {}. Without all of them, the attempt must get through.",
+            "Any one of {}: which of them suffices depends on the kernel and on the user. Without all of them, the \
+             attempt must get through.",
             all.join(", ")
         ),
     }

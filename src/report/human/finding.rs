@@ -104,12 +104,12 @@ fn advice(page: &mut Page<'_>, trial: &Trial, report: &Report) -> io::Result<()>
     let backend = sandbox.map_or("", |s| s.sandbox.backend.name());
     let holding = trial.source.weakened.for_backend(backend);
     if trial.judgement.verdict == Verdict::Escaped && !holding.is_empty() {
-        page.row("held by", &protections(holding), Ink::Plain)?;
+        page.row("missing", &protections(holding), Ink::Plain)?;
     }
     page.row("fix", &trial.source.fix, Ink::Plain)
 }
 
-/// The protections that stop it: `network (a network namespace with nothing but loopback)`.
+/// The protections that would have held it: `network (a network namespace with nothing but loopback)`.
 fn protections(set: &[Protection]) -> String {
     let meant = PROTECTIONS
         .iter()
@@ -117,7 +117,11 @@ fn protections(set: &[Protection]) -> String {
     let told: Vec<_> = meant
         .map(|(_, name, meaning)| format!("{name} ({meaning})"))
         .collect();
-    told.join(", ")
+    match told.len() {
+        0 | 1 => told.concat(),
+        // Which of them suffices depends on the kernel and on the user.
+        _ => format!("any one of {}", told.join(", ")),
+    }
 }
 
 /// Where something went wrong, the reason is often to be found in what the launcher printed.
