@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 
-use crate::support::{Seen, folder, have, run};
+use crate::support::{Seen, copy_of, folder, have, run};
 
 /// A case file that is right.
 const CASE: &str = r#"
@@ -113,13 +113,11 @@ fn a_case_folder_that_cannot_be_read() {
     if !have(&["root"]) {
         return;
     }
-    let (folder, copy) = (folder(), folder());
+    let folder = folder();
     let closed = folder.path().join("closed");
     fs::create_dir(&closed).unwrap();
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
-    // The original may lie where only root gets to.
-    let program = copy.path().join("escape-audit");
-    fs::copy(env!("CARGO_BIN_EXE_escape-audit"), &program).unwrap();
+    let (_copy, program) = copy_of(env!("CARGO_BIN_EXE_escape-audit").as_ref());
     let output = std::process::Command::new(&program)
         .args(["run", "--cases"])
         .arg(&closed)

@@ -3,7 +3,6 @@
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,8 @@ use escape_audit::case::{Attempt, CanaryKind, Position, Transport, UnixTarget};
 use escape_audit::range::sentinel::Sentinel;
 use escape_audit::range::{Mode, ON_THE_WAY, Options, Range, TargetSpec};
 use tokio::process::Command;
+
+use crate::support::{copy_of, folder};
 
 /// Where a test that was executed again, as another user or in the namespace, finds the program.
 const PROGRAM: &str = "ESCAPE_AUDIT_TEST_PROGRAM";
@@ -23,19 +24,8 @@ fn program() -> PathBuf {
         .into()
 }
 
-/// A folder that everybody may pass through.
-fn folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    folder
-}
-
-/// A copy of the program for other users: the original may lie where only root gets to.
 fn shared_program() -> (tempfile::TempDir, PathBuf) {
-    let shared = folder();
-    let copy = shared.path().join("escape-audit");
-    std::fs::copy(program(), &copy).unwrap();
-    (shared, copy)
+    copy_of(&program())
 }
 
 fn open(folder: &Path, own_namespace: bool) -> Range {

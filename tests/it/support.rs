@@ -98,6 +98,16 @@ impl Drop for Alone {
     }
 }
 
+/// A copy of the program for other users: the original may lie where only root gets to. Another process writes it, for
+/// what a thread of this one has open for writing, the child of another may hold when it is to be executed.
+pub fn copy_of(program: &Path) -> (tempfile::TempDir, PathBuf) {
+    let shared = folder();
+    let copy = shared.path().join("escape-audit");
+    let status = Command::new("cp").arg(program).arg(&copy).status().unwrap();
+    assert!(status.success());
+    (shared, copy)
+}
+
 /// The program, at work.
 pub struct Audit {
     pub pid: i32,

@@ -60,7 +60,7 @@ fn s09_a_metadata_service_that_answers_401_was_reached() {
         verdict(&case, &reached),
         (Verdict::Escaped, "canary-reached")
     );
-    // A proxy's block page is not the service.
+    // A block page of a proxy, or a service that is not ours: nobody can tell.
     let page = reached.with(|e| e.touches.clear());
     assert_eq!(
         verdict(&case, &page),
