@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
+use escape_audit::host::proc;
 use nix::sys::signal::Signal;
 
 use crate::support::{Audit, Seen, folder, have, planted, run, runner, traces};
 
-/// A run of the whole library, when the first trials are decided and others are going on. Also what it has planted, and
-/// the namespaces that its helpers live in.
-fn in_the_middle() -> (Audit, Vec<PathBuf>, BTreeSet<PathBuf>) {
+/// A run of the whole library, when the first trials are decided and others are going on; what it has planted; and who
+/// lives in its network namespace.
+fn in_the_middle() -> (Audit, Vec<PathBuf>, Vec<Process>) {
     let mut audit = Audit::run(&["--case", "*"]);
     audit.until("the first verdict", |audit| {
         audit.said().contains("BLOCKED")
@@ -22,34 +23,42 @@ fn in_the_middle() -> (Audit, Vec<PathBuf>, BTreeSet<PathBuf>) {
     for sign in ["process ", "/sys/fs/cgroup", "/escape-audit"] {
         assert!(traces.contains(sign), "no {sign} in\n{traces}");
     }
-    let namespaces = namespaces_of_run(&audit);
-    assert!(!namespaces.is_empty());
-    (audit, planted, namespaces)
+    let inside = inside_the_namespaces_of(&audit);
+    assert!(!inside.is_empty());
+    (audit, planted, inside)
 }
 
-/// The network namespaces of the run's processes that are not this test's own.
-fn namespaces_of_run(audit: &Audit) -> BTreeSet<PathBuf> {
-    let own = fs::read_link("/proc/self/ns/net").unwrap();
-    crate::support::helpers(audit.pid)
+/// A process for good: its id, and when it started.
+type Process = (i32, Option<u64>);
+
+/// Who lives in the network namespaces of the run that are not this test's own. A namespace goes with the last of them;
+/// its number is soon another one's.
+fn inside_the_namespaces_of(audit: &Audit) -> Vec<Process> {
+    let space = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    let own = fs::read_link("/proc/self/ns/net").ok();
+    let helpers = crate::support::helpers(audit.pid);
+    let spaces: BTreeSet<_> = helpers
         .into_iter()
-        .filter_map(|(pid, _)| fs::read_link(format!("/proc/{pid}/ns/net")).ok())
-        .filter(|found| *found != own)
-        .collect()
-}
-
-/// The network namespaces that any process of this machine lives in.
-fn namespaces() -> BTreeSet<PathBuf> {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    processes
-        .filter_map(|process| fs::read_link(process.path().join("ns/net")).ok())
+        .map(|(pid, _)| space(pid))
+        .filter(|found| found.is_some() && *found != own)
+        .collect();
+    proc::processes()
+        .into_iter()
+        .filter(|pid| spaces.contains(&space(*pid)))
+        .map(|pid| (pid, proc::start_time(pid)))
         .collect()
 }
 
 #[track_caller]
-fn assert_gone(planted: &[PathBuf], spaces: &BTreeSet<PathBuf>) {
+fn assert_gone(planted: &[PathBuf], inside: &[Process]) {
     let left: Vec<_> = planted.iter().filter(|path| path.exists()).collect();
     assert!(left.is_empty(), "{left:?}");
-    let left: Vec<_> = spaces.intersection(&namespaces()).cloned().collect();
+    // One that has ended, and whose new parent has not noticed, lives nowhere.
+    let lives = |pid: i32| !matches!(proc::state(pid), None | Some('Z' | 'X'));
+    let left: Vec<_> = inside
+        .iter()
+        .filter(|(pid, start)| lives(*pid) && proc::start_time(*pid) == *start)
+        .collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -109,7 +118,7 @@ fn after_success_and_after_failure() {
             !seen.is_empty()
         });
         audit.finish();
-        assert_gone(&seen, &BTreeSet::new());
+        assert_gone(&seen, &[]);
     }
 }
 
