@@ -340,6 +340,9 @@ impl Trial<'_> {
 
     fn end_by_sandbox(&mut self, session: &mut Session, cause: Cause, begun: Instant) {
         session.running.stop(Stop::Sandbox);
+        if cause == Cause::Output {
+            session.cut_off();
+        }
         self.seen.evidence.end = End::BySandbox {
             cause,
             after_ms: millis(begun.elapsed()),

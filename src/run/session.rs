@@ -74,6 +74,13 @@ impl Session {
         }
     }
 
+    /// Takes no more output: what is printed while the sandbox is being ended reaches nobody.
+    pub fn cut_off(&mut self) {
+        self.stdout = None;
+        self.stderr = None;
+        self.records.close();
+    }
+
     /// Lets the probe's standard input end.
     pub fn hang_up(&mut self) {
         self.stdin = None;
