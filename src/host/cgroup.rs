@@ -403,6 +403,22 @@ impl Cgroup {
         Some(text.trim_end().to_owned())
     }
 
+    /// The sum of an entry over this group and every one below it; `None` where none has it. A sandbox may have made a
+    /// group of its own, and older kernels count an event only where the process was that met it.
+    pub fn sum_below(&self, controller: &str, file: &str, key: &str) -> Option<u64> {
+        let mut sum = None;
+        walk(self.dir(controller)?, &mut |dir| {
+            let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
+            let number = text
+                .lines()
+                .find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+            if let Some(number) = number {
+                sum = Some(sum.unwrap_or(0) + number);
+            }
+        });
+        sum
+    }
+
     fn write(&self, controller: &str, file: &str, value: &str) -> Result<(), CgroupError> {
         let path = self
             .dir(controller)

@@ -38,7 +38,7 @@ impl Counters {
         let common = Self {
             pids: number("pids", "pids.current"),
             pids_peak: number("pids", "pids.peak"),
-            pids_refused: entry("pids", "pids.events", "max "),
+            pids_refused: group.sum_below("pids", "pids.events", "max "),
             throttled: entry("cpu", "cpu.stat", "nr_throttled "),
             ..Self::default()
         };

@@ -1,11 +1,11 @@
 //! The only place that decides: from the case and the evidence alone, one verdict.
 //!
-//! [`MUST_HOLD`] is the table of the design, row by row and in its order; [`MUST_WORK`] is the same for a case of what
+//! `MUST_HOLD` is the table of the design, row by row and in its order; `MUST_WORK` is the same for a case of what
 //! must work. The first row that speaks wins. What the records of each technique mean is read in `reading_*`: the
 //! rows say which fact outranks which, the readings say what is a fact.
 //!
 //! BLOCKED is never a remainder: it takes an attempt that was made and completed, a target that was alive, a case that
-//! is able, and a [`Finding::Held`] that names the refusal. Whatever no row can prove is INCONCLUSIVE.
+//! is able, and a `Finding::Held` that names the refusal. Whatever no row can prove is INCONCLUSIVE.
 
 mod escape;
 mod lines;

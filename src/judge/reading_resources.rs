@@ -60,10 +60,19 @@ fn ceiling(view: &View<'_>, what: Ceiling, cause: Option<Cause>, stopped: Vec<St
     if counts(view, what).any(Count::passed) {
         return Finding::undecided("not-refused", "A count says that the ceiling was passed.");
     }
-    // A limit of one process (`RLIMIT_AS`) stops it in the same way; of the total only the host can tell.
-    let of_one = matches!(what, Ceiling::Memory | Ceiling::Swap);
-    if of_one && kept == Some(false) && !ended && !stopped.is_empty() {
-        return undecided("per-process");
+    // A limit of one process (`RLIMIT_AS`) or of one user (`RLIMIT_NPROC`) stops it in the same way; of the total only
+    // the host can tell.
+    let of_one = match what {
+        Ceiling::Memory | Ceiling::Swap => Some("per-process"),
+        Ceiling::Pids => Some("per-user"),
+        _ => None,
+    };
+    if let Some(reason) = of_one
+        && kept == Some(false)
+        && !ended
+        && !stopped.is_empty()
+    {
+        return undecided(reason);
     }
     if !(ended || kept == Some(true) || (kept == Some(false) && !stopped.is_empty())) {
         return undecided(if kept.is_none() {

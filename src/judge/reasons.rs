@@ -47,6 +47,7 @@ pub const REASONS: &[(Verdict, &str, &str)] = &[
     (Inconclusive, "not-throttled", "Little was used, but no ceiling was seen at work: the machine may have been busy."),
     (Inconclusive, "masked-by-memory", "The memory ceiling ended it before the ceiling on scratch space could."),
     (Inconclusive, "per-process", "One process was stopped, and not the total: several together may take more."),
+    (Inconclusive, "per-user", "A limit of one user stopped it; a ceiling on all processes together was not seen at work."),
     (Inconclusive, "per-file", "One file came to its largest size, and not the total: several together may take more."),
     (Inconclusive, "truncated", "There was more to look at than the probe looks at: the rest is not known."),
     (Inconclusive, "answered-by-another", "Something that is not our canary answered: who it is, and what it would give to others, is not known."),

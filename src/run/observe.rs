@@ -80,8 +80,7 @@ impl Meter {
         match measure.what {
             Ceiling::Pids => {
                 let value = self.highest.pids_peak.max(self.highest.pids)? as f64;
-                let held = self.highest.pids_refused.unwrap_or(0) > 0
-                    || refused("fork", &[libc::EAGAIN, libc::ENOMEM]);
+                let held = self.highest.pids_refused.unwrap_or(0) > 0;
                 Some(count(
                     value,
                     held,
@@ -123,7 +122,7 @@ impl Meter {
                     .facts_of("written")
                     .filter_map(|fact| std::str::from_utf8(&fact.value).ok()?.parse::<u64>().ok())
                     .sum();
-                let held = refused("write", &[libc::ENOSPC, libc::EDQUOT, libc::EFBIG]);
+                let held = refused("write", &[libc::ENOSPC, libc::EDQUOT]);
                 Some(count(
                     written as f64,
                     held,

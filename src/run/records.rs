@@ -181,6 +181,8 @@ impl Records {
                         target: text("target"),
                         outcome,
                     });
+                } else {
+                    self.contradict("more steps than any attempt makes".into());
                 }
                 Event::Step(what, outcome)
             }
@@ -192,6 +194,8 @@ impl Records {
                         name: text("name"),
                         value: message.bytes("value").unwrap_or_default().to_vec(),
                     });
+                } else {
+                    self.contradict("more facts than any attempt reports".into());
                 }
                 Event::Fact(key)
             }
