@@ -322,7 +322,7 @@ fn held() -> Vec<(Case, Evidence)> {
             able()
                 .refused("fork", "", libc::EAGAIN)
                 .fact("made", "", "62")
-                .count(Ceiling::Pids, 64.0, 64.0, false),
+                .count(Ceiling::Pids, 64.0, 64.0, true),
         ),
         (
             case(

@@ -234,3 +234,17 @@ fn a_survivor_has_to_have_lived_and_the_run_to_have_been_ended() {
     let alone = evidence.ended(End::ByItself { status: 0 });
     assert_eq!(verdict(&case, &alone), (Verdict::Inconclusive, "not-ended"));
 }
+
+/// `RLIMIT_NPROC` answers as a ceiling on the sandbox would; only the host's own count of refusals tells them apart.
+#[test]
+fn a_limit_of_one_user_is_no_ceiling_on_processes() {
+    let case = held_of("spawn").0;
+    let limited = able()
+        .refused("fork", "", libc::EAGAIN)
+        .fact("made", "", "62")
+        .count(Ceiling::Pids, 64.0, 64.0, false);
+    assert_eq!(
+        verdict(&case, &limited),
+        (Verdict::Inconclusive, "per-user")
+    );
+}
