@@ -312,10 +312,21 @@ impl Trial<'_> {
             host_folders: translator.with_translations(places.collect()),
             sentinels: self.sentinels.iter().map(Sentinel::pid).collect(),
             signal_value: self.signal_value,
-            beacons: if outlive { addresses() } else { Vec::new() },
+            beacons: if outlive && self.stays_in_range() {
+                addresses()
+            } else {
+                Vec::new()
+            },
             helpers: self.bench.helpers(),
             cpus: self.bench.machine.cpus,
         }
+    }
+
+    /// Whether what the probe sends stays on this machine, as far as the host sees. A survivor is found without beacons,
+    /// too, so where this is not known there are none.
+    fn stays_in_range(&self) -> bool {
+        let witness = self.seen.evidence.witness.as_ref();
+        witness.is_some_and(|witness| self.bench.in_range(witness.pid))
     }
 
     pub(super) fn fault(&mut self, code: &'static str, text: String) {
