@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use escape_audit::backend::{self, Launch};
+use escape_audit::backend::{Backend, Launch, oci};
 use escape_audit::case::{Case, Library};
 use escape_audit::config::{BackendKind, Sandbox};
 use escape_audit::run::bench::Bench;
@@ -117,14 +117,10 @@ async fn one(bench: &Bench, sandbox: &Sandbox, name: String) {
         as_user: None,
         may_mount: false,
     };
-    let mut running = backend::backend(BackendKind::Oci)
-        .start(&launch)
-        .await
-        .expect("the container starts");
+    let mut running = oci::Oci.start(&launch).await.expect("the container starts");
     running.stdin = None;
-    running.control.as_mut().unwrap().ended().await;
-    running.control = None;
-    running.child.wait().await.unwrap();
+    running.life.ended().await;
+    running.life.end().await;
     limiter.remove().unwrap();
     fs::remove_dir_all(&folder).unwrap();
 }

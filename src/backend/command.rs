@@ -27,7 +27,7 @@ impl Backend for Command {
                 .arg(start.probe)
                 .envs(start.environment.iter().map(|(name, value)| (name, value)));
             let child = launch::spawn(command, start, start.limiter, true)?;
-            Ok(launch::running(child, start.limiter.cloned()))
+            Ok(launch::launched(child, start))
         })
     }
 

@@ -9,30 +9,50 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Gid, Pid, Uid, setgroups, setresgid, setresuid};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-use super::oci::Control;
-use super::{BackendError, Launch};
+use super::{BackendError, Launch, Pending};
 use crate::host::cgroup::{self, Cgroup};
+
+/// What the probe reads from.
+pub type Writer = Box<dyn AsyncWrite + Unpin>;
+/// What the probe writes to.
+pub type Reader = Box<dyn AsyncRead + Unpin>;
 
 /// A started sandbox.
 pub struct Running {
-    /// The launcher, or the embedded backend's helper. It leads its own process group.
-    pub child: Child,
     /// To the probe.
-    pub stdin: Option<ChildStdin>,
+    pub stdin: Option<Writer>,
     /// From the probe.
-    pub stdout: Option<ChildStdout>,
+    pub stdout: Option<Reader>,
     /// From the launcher and the probe.
-    pub stderr: Option<ChildStderr>,
+    pub stderr: Option<Reader>,
     /// The probe's process id on the host, where the backend knows it.
     pub init: Option<i32>,
     /// The group whose counters count the payload and nothing else.
     pub payload: Option<Cgroup>,
-    /// The end of the sandbox ends all of it.
-    pub cleanup: bool,
-    /// The embedded backend's line to its helper.
-    pub control: Option<Control>,
+    /// Who holds the sandbox: tells of its end, and ends it.
+    pub life: Box<dyn Life>,
+}
+
+/// Who holds a started sandbox. Dropped, it leaves nothing that was not there before.
+pub trait Life {
+    /// The process that the harness itself started for it, while it runs.
+    fn launcher(&self) -> Option<i32>;
+
+    /// Waits for the end of the sandbox's first process, or of the launcher where nothing better is known; its status
+    /// as a shell gives it. A wait may be given up and begun again.
+    fn ended(&mut self) -> Pending<'_, i32>;
+
+    /// Ends the run this way. What outlives it is not touched: that is what the trial wants to see.
+    fn stop(&mut self, how: Stop) -> Pending<'_, ()>;
+
+    /// The run has ended: who owns the sandbox's group ends what is still in it.
+    fn after_end(&mut self) {}
+
+    /// Ends and removes all that is left. What could not be removed is named.
+    fn end(&mut self) -> Pending<'_, Vec<String>>;
 }
 
 /// Who ends a run, and how.
@@ -48,62 +68,87 @@ pub enum Stop {
     Terminate,
 }
 
-impl Running {
-    /// Ends the run this way. What outlives it is not touched: that is what the trial wants to see.
-    pub fn stop(&mut self, how: Stop) {
-        let launcher = self.child.id().and_then(|id| i32::try_from(id).ok());
-        let signal_launcher = |signal| {
-            if let Some(pid) = launcher {
-                let _ = kill(Pid::from_raw(pid), signal);
-            }
-        };
-        match how {
-            Stop::Sandbox => match self.init {
-                Some(init) => {
-                    let _ = kill(Pid::from_raw(init), Signal::SIGKILL);
-                }
-                None => signal_launcher(Signal::SIGKILL),
-            },
-            Stop::Launcher => signal_launcher(Signal::SIGKILL),
-            Stop::Terminate => signal_launcher(Signal::SIGTERM),
-            Stop::Group => {
-                if let Some(pid) = launcher {
-                    let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
-                }
-            }
-        }
-        // Whoever died first.
-        self.after_end();
+/// How long a process may take to be gone after SIGKILL.
+const GONE: Duration = Duration::from_secs(5);
+
+/// A launcher, held by its own id and process group, and by the limiter's group around it.
+pub struct Launched {
+    /// It leads its own process group.
+    pub child: Child,
+    /// The limiter's group.
+    pub group: Option<Cgroup>,
+}
+
+impl Launched {
+    /// Its process id, until its end was seen.
+    pub fn pid(&self) -> Option<i32> {
+        self.child.id().and_then(|id| i32::try_from(id).ok())
     }
 
-    /// The run has ended: a backend that owns its sandbox's group ends what is still in it.
-    pub fn after_end(&self) {
-        if self.control.is_some()
-            && self.cleanup
-            && let Some(payload) = &self.payload
-        {
-            payload.kill();
+    /// Signals it alone.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid() {
+            let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 
-    /// Ends whatever is still there of the launcher, by its own process group.
-    pub async fn end(&mut self) {
-        if let Some(pid) = self.child.id().and_then(|id| i32::try_from(id).ok()) {
+    /// Kills its process group.
+    pub fn kill_group(&self) {
+        if let Some(pid) = self.pid() {
             let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
         }
-        self.wait(Duration::from_secs(5)).await;
     }
 
-    /// Waits for the launcher's end; its status as a shell would give it, `None` when the time is over.
-    pub async fn wait(&mut self, at_most: Duration) -> Option<i32> {
+    /// Waits for its end; its status as a shell gives it.
+    pub async fn wait(&mut self) -> i32 {
         use std::os::unix::process::ExitStatusExt;
-        let status = tokio::time::timeout(at_most, self.child.wait())
-            .await
-            .ok()?
-            .ok()?;
-        status
-            .code()
-            .or_else(|| status.signal().map(|signal| 128 + signal))
+        match self.child.wait().await {
+            Ok(status) => status
+                .code()
+                .or_else(|| status.signal().map(|signal| 128 + signal))
+                .unwrap_or(-1),
+            Err(_) => -1,
+        }
+    }
+
+    /// Waits for its end, but not for long.
+    pub async fn gone(&mut self) {
+        let _ = tokio::time::timeout(GONE, self.child.wait()).await;
+    }
+
+    /// Ends whatever is still there of it: its group, and its process group.
+    pub async fn end_all(&mut self) {
+        if let Some(group) = &self.group {
+            group.kill();
+        }
+        self.kill_group();
+        self.gone().await;
+    }
+}
+
+impl Life for Launched {
+    fn launcher(&self) -> Option<i32> {
+        self.pid()
+    }
+
+    fn ended(&mut self) -> Pending<'_, i32> {
+        Box::pin(self.wait())
+    }
+
+    fn stop(&mut self, how: Stop) -> Pending<'_, ()> {
+        match how {
+            Stop::Sandbox | Stop::Launcher => self.signal(Signal::SIGKILL),
+            Stop::Terminate => self.signal(Signal::SIGTERM),
+            Stop::Group => self.kill_group(),
+        }
+        Box::pin(std::future::ready(()))
+    }
+
+    fn end(&mut self) -> Pending<'_, Vec<String>> {
+        Box::pin(async {
+            self.end_all().await;
+            Vec::new()
+        })
     }
 }
 
@@ -177,16 +222,39 @@ pub fn die_with_parent() -> io::Result<()> {
     }
 }
 
-/// Takes the pipes out of a child.
-pub fn running(mut child: Child, payload: Option<Cgroup>) -> Running {
-    Running {
-        stdin: child.stdin.take(),
-        stdout: child.stdout.take(),
-        stderr: child.stderr.take(),
-        child,
-        init: None,
-        payload,
-        cleanup: false,
-        control: None,
+/// The pipes of a child.
+pub struct Pipes {
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+}
+
+impl Pipes {
+    /// Takes them out of the child.
+    pub fn of(child: &mut Child) -> Self {
+        Self {
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take(),
+            stderr: child.stderr.take(),
+        }
     }
+
+    /// A sandbox whose probe talks through these pipes.
+    pub fn running(self, payload: Option<Cgroup>, life: Box<dyn Life>) -> Running {
+        Running {
+            stdin: self.stdin.map(|pipe| Box::new(pipe) as Writer),
+            stdout: self.stdout.map(|pipe| Box::new(pipe) as Reader),
+            stderr: self.stderr.map(|pipe| Box::new(pipe) as Reader),
+            init: None,
+            payload,
+            life,
+        }
+    }
+}
+
+/// A launcher with the probe behind it, in the limiter's group.
+pub fn launched(mut child: Child, launch: &Launch<'_>) -> Running {
+    let pipes = Pipes::of(&mut child);
+    let group = launch.limiter.cloned();
+    pipes.running(group.clone(), Box::new(Launched { child, group }))
 }

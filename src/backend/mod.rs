@@ -18,7 +18,7 @@ pub mod oci_spec;
 pub mod seccomp;
 pub mod unsandboxed;
 
-pub use launch::{Running, Stop};
+pub use launch::{Life, Running, Stop};
 
 /// A future that stays on the harness's one thread.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -44,13 +44,13 @@ pub struct Enforces {
     pub output: bool,
 }
 
-/// The backend of this kind.
-pub fn backend(kind: BackendKind) -> Box<dyn Backend> {
-    match kind {
+/// The backend of this sandbox, opened once a run. An error stands for every trial that would have been made.
+pub async fn open(sandbox: &Sandbox) -> Result<Box<dyn Backend>, BackendError> {
+    Ok(match sandbox.backend {
         BackendKind::Oci => Box::new(oci::Oci),
         BackendKind::Command => Box::new(command::Command),
         BackendKind::Unsandboxed => Box::new(unsandboxed::Unsandboxed),
-    }
+    })
 }
 
 /// Everything that one start needs.
@@ -82,7 +82,7 @@ pub struct Launch<'a> {
 }
 
 /// Why a sandbox could not be started.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{text}")]
 pub struct BackendError {
     /// A stable kebab-case code for the verdict.

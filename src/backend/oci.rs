@@ -12,12 +12,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
-use super::{Backend, BackendError, Enforces, Launch, Pending, Running, launch, oci_spec};
+use super::launch::{Launched, Pipes};
+use super::{
+    Backend, BackendError, Enforces, Launch, Life, Pending, Running, Stop, launch, oci_spec,
+};
 use crate::config::{Sandbox, Settings};
 use crate::host::cgroup::Cgroup;
 
@@ -85,6 +90,69 @@ impl Control {
     }
 }
 
+/// A container, held by its helper.
+struct Container {
+    helper: Launched,
+    /// Let go, the helper deletes the container.
+    control: Option<Control>,
+    has_ended: bool,
+    init: i32,
+    payload: Cgroup,
+    /// The end of the sandbox ends all of it.
+    cleanup: bool,
+}
+
+impl Life for Container {
+    fn launcher(&self) -> Option<i32> {
+        self.helper.pid()
+    }
+
+    fn ended(&mut self) -> Pending<'_, i32> {
+        Box::pin(async {
+            let told = match &mut self.control {
+                Some(control) => control.ended().await,
+                None => None,
+            };
+            let status = match told {
+                Some(status) => status,
+                None => self.helper.wait().await,
+            };
+            self.has_ended = true;
+            status
+        })
+    }
+
+    fn stop(&mut self, how: Stop) -> Pending<'_, ()> {
+        Box::pin(async move {
+            match how {
+                Stop::Sandbox => {
+                    let _ = kill(Pid::from_raw(self.init), Signal::SIGKILL);
+                }
+                other => self.helper.stop(other).await,
+            }
+            // Whoever died first.
+            self.after_end();
+        })
+    }
+
+    fn after_end(&mut self) {
+        if self.cleanup {
+            self.payload.kill();
+        }
+    }
+
+    fn end(&mut self) -> Pending<'_, Vec<String>> {
+        Box::pin(async {
+            // The helper deletes its container first, where it still lives.
+            self.control = None;
+            if self.has_ended {
+                self.helper.gone().await;
+            }
+            self.helper.end().await
+        })
+    }
+}
+
 /// The `oci` backend.
 pub struct Oci;
 
@@ -107,10 +175,9 @@ impl Backend for Oci {
 
             let mut command = helper_command(&theirs);
             command.env_clear();
-            let child = launch::spawn(command, start, None, false)?;
+            let mut child = launch::spawn(command, start, None, false)?;
             drop(theirs);
-            let mut running = launch::running(child, Some(payload));
-            running.cleanup = start.settings.cleanup;
+            let pipes = Pipes::of(&mut child);
             let mut control = Control {
                 lines: BufReader::new(ours),
                 part: Vec::new(),
@@ -120,10 +187,22 @@ impl Backend for Oci {
                 control.reply().await
             })
             .await;
-            running.control = Some(control);
             match answer {
-                Ok(Ok(Reply::Started(pid))) => {
-                    running.init = Some(pid);
+                Ok(Ok(Reply::Started(init))) => {
+                    let helper = Launched {
+                        child,
+                        group: Some(limiter.clone()),
+                    };
+                    let container = Container {
+                        helper,
+                        control: Some(control),
+                        has_ended: false,
+                        init,
+                        payload: payload.clone(),
+                        cleanup: start.settings.cleanup,
+                    };
+                    let mut running = pipes.running(Some(payload), Box::new(container));
+                    running.init = Some(init);
                     Ok(running)
                 }
                 Ok(Ok(Reply::Failed(why))) => Err(BackendError::new(

@@ -14,8 +14,8 @@ impl Backend for Unsandboxed {
                 .envs(start.environment.iter().map(|(name, value)| (name, value)))
                 .env("HOME", start.home);
             let child = launch::spawn(command, start, start.limiter, start.may_mount)?;
-            let mut running = launch::running(child, start.limiter.cloned());
-            running.init = running.child.id().and_then(|id| i32::try_from(id).ok());
+            let mut running = launch::launched(child, start);
+            running.init = running.life.launcher();
             Ok(running)
         })
     }

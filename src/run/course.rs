@@ -49,7 +49,7 @@ impl Trial<'_> {
         self.meet(session).await;
         let outside = |fault: &Fault| fault.code.starts_with("outside-");
         if self.seen.already_root || self.seen.evidence.faults.iter().any(outside) {
-            session.running.stop(Stop::Sandbox);
+            session.running.life.stop(Stop::Sandbox).await;
             return;
         }
         // Where the host's files appear inside is known only now.
@@ -120,7 +120,7 @@ impl Trial<'_> {
                     return false;
                 }
                 Happening::Late => {
-                    session.running.stop(Stop::Group);
+                    session.running.life.stop(Stop::Group).await;
                     return false;
                 }
             }
@@ -142,7 +142,7 @@ impl Trial<'_> {
         }
         let witness = pid.and_then(|pid| proc::witness(pid, &self.bench.baseline(self.sandbox)));
         if self.sandbox.backend == BackendKind::Command {
-            let launcher = session.running.child.id();
+            let launcher = session.running.life.launcher();
             let fault = self.out_of_bounds(witness.as_ref().map(|witness| witness.pid), launcher);
             self.seen.evidence.faults.extend(fault);
         }
@@ -175,8 +175,7 @@ impl Trial<'_> {
 
     /// A launcher may hand the probe over to a daemon, which starts it outside the range and the limiter. There a silent
     /// canary proves nothing, a counter counts somebody else, and an attempt could leave the machine: it is not made.
-    fn out_of_bounds(&self, probe: Option<i32>, launcher: Option<u32>) -> Option<Fault> {
-        let launcher = launcher.and_then(|pid| i32::try_from(pid).ok());
+    fn out_of_bounds(&self, probe: Option<i32>, launcher: Option<i32>) -> Option<Fault> {
         let held = |pid: i32| self.limiter.as_ref().is_some_and(|group| group.holds(pid));
         let ours = |pid: i32| held(pid) || launcher.is_some_and(|l| proc::descends(pid, l));
         let in_network = self.case.attempt.is_network()
@@ -233,14 +232,14 @@ impl Trial<'_> {
                         .output
                         .is_some_and(|most| session.records.inside.output_bytes > most)
                 {
-                    self.end_by_sandbox(session, Cause::Output, begun);
+                    self.end_by_sandbox(session, Cause::Output, begun).await;
                 } else if sandbox_ends.is_some_and(|at| now >= at) {
-                    self.end_by_sandbox(session, Cause::Timeout, begun);
+                    self.end_by_sandbox(session, Cause::Timeout, begun).await;
                 } else if trial_ends.is_some_and(|at| now >= at) {
-                    self.end_by_trial(session, dose.killed_by);
+                    self.end_by_trial(session, dose.killed_by).await;
                 } else if now >= limiter_ends && probe_ended.is_none() {
                     meter.sample();
-                    self.end_by_limiter(session, promised.is_some());
+                    self.end_by_limiter(session, promised.is_some()).await;
                 }
             }
             if !self.still_running() && now >= begun + dose.deadline + EXIT_DEADLINE {
@@ -251,7 +250,7 @@ impl Trial<'_> {
                     "launcher-hangs",
                     format!("the launcher did not end within {EXIT_DEADLINE:?} of its probe"),
                 );
-                session.running.stop(Stop::Group);
+                session.running.life.stop(Stop::Group).await;
                 break;
             }
             let step = if dose.measure.is_some() {
@@ -338,8 +337,8 @@ impl Trial<'_> {
         )
     }
 
-    fn end_by_sandbox(&mut self, session: &mut Session, cause: Cause, begun: Instant) {
-        session.running.stop(Stop::Sandbox);
+    async fn end_by_sandbox(&mut self, session: &mut Session, cause: Cause, begun: Instant) {
+        session.running.life.stop(Stop::Sandbox).await;
         if cause == Cause::Output {
             session.cut_off();
         }
@@ -349,17 +348,21 @@ impl Trial<'_> {
         };
     }
 
-    fn end_by_trial(&mut self, session: &mut Session, by: Option<KilledBy>) {
-        session.running.stop(match by {
-            Some(KilledBy::Group) => Stop::Group,
-            Some(KilledBy::Terminate) => Stop::Terminate,
-            _ => Stop::Launcher,
-        });
+    async fn end_by_trial(&mut self, session: &mut Session, by: Option<KilledBy>) {
+        session
+            .running
+            .life
+            .stop(match by {
+                Some(KilledBy::Group) => Stop::Group,
+                Some(KilledBy::Terminate) => Stop::Terminate,
+                _ => Stop::Launcher,
+            })
+            .await;
         self.seen.evidence.end = End::ByTrial;
     }
 
     /// The promised timeout and the grace are over, or the attempt does not end: what is there now is a survivor.
-    fn end_by_limiter(&mut self, session: &mut Session, timeout_was_promised: bool) {
+    async fn end_by_limiter(&mut self, session: &mut Session, timeout_was_promised: bool) {
         if timeout_was_promised {
             let payload = session.running.payload.as_ref();
             let survivors = observe::survivors(payload, self.searched_name());
@@ -368,7 +371,7 @@ impl Trial<'_> {
         self.seen.evidence.end = End::ByLimiter {
             cause: Cause::Timeout,
         };
-        session.running.stop(Stop::Group);
+        session.running.life.stop(Stop::Group).await;
     }
 
     /// What the host can see only while the probe waits.
@@ -423,7 +426,7 @@ impl Trial<'_> {
 
     /// After the end of the run: late beacons and survivors count.
     async fn watch_on(&mut self, session: &mut Session, dose: &Dose) {
-        session.running.after_end();
+        session.running.life.after_end();
         let wait = dose.watch;
         sleep(wait).await;
         self.seen.evidence.watched = wait;

@@ -17,7 +17,8 @@ use futures_util::future::{LocalBoxFuture, Shared};
 use futures_util::stream::{self, StreamExt};
 use futures_util::{FutureExt, pin_mut};
 
-use crate::backend::backend;
+use crate::backend::unsandboxed::Unsandboxed;
+use crate::backend::{self, Backend, BackendError};
 use crate::case::{Attempt, Case, Danger, Expect, SpinUntil, Transport};
 use crate::config::{BackendKind, Policy, RangeMode, Sandbox};
 use crate::evidence::{Able, Evidence};
@@ -71,8 +72,13 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<Outcome> {
     let planned = audit.planned(bench);
+    let mut backends = Vec::new();
+    for sandbox in &audit.sandboxes {
+        backends.push(backend::open(sandbox).await);
+    }
     let runner = Runner {
         audit,
+        backends,
         bench,
         next: Cell::new(0),
         able: RefCell::new(BTreeMap::new()),
@@ -128,8 +134,9 @@ pub async fn run(
     let sandboxes = audit
         .sandboxes
         .iter()
+        .zip(&runner.backends)
         .zip(facts)
-        .map(|(sandbox, facts)| facts.report(sandbox, bench))
+        .map(|((sandbox, backend), facts)| facts.report(sandbox, backend, bench))
         .collect();
     Ok(Outcome {
         sandboxes,
@@ -186,7 +193,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn report(self, sandbox: &Sandbox, bench: &Bench) -> SandboxReport {
+    fn report(self, sandbox: &Sandbox, backend: &Opened, bench: &Bench) -> SandboxReport {
         let mut notes = Vec::new();
         if self.not_engaged {
             notes.push(
@@ -202,19 +209,24 @@ impl Facts {
         }
         SandboxReport {
             sandbox: shown,
-            digest: backend(sandbox.backend).digest(sandbox),
+            digest: backend
+                .as_ref()
+                .ok()
+                .and_then(|backend| backend.digest(sandbox)),
             in_force: self.in_force,
             notes,
-            failed: None,
+            failed: backend.as_ref().err().map(BackendError::to_string),
         }
     }
 }
 
+type Opened = Result<Box<dyn Backend>, BackendError>;
 type AbleTrial<'a> = Shared<LocalBoxFuture<'a, Able>>;
 
 struct Runner<'a> {
     audit: &'a Audit,
     bench: &'a Bench,
+    backends: Vec<Opened>,
     next: Cell<usize>,
     able: RefCell<BTreeMap<String, AbleTrial<'a>>>,
     facts: RefCell<Vec<Facts>>,
@@ -233,6 +245,7 @@ impl<'a> Runner<'a> {
                 case,
                 sandbox,
                 &settings,
+                self.backends[planned.sandbox].as_deref(),
                 Able::NotTried,
                 self.number(),
             );
@@ -324,7 +337,9 @@ async fn able(
     let assumed = Able::Proven {
         by: control.name.clone(),
     };
-    let seen = trial::trial(bench, case, &control, &control.settings, assumed, number).await;
+    let settings = &control.settings;
+    let nothing = Ok(&Unsandboxed as &dyn Backend);
+    let seen = trial::trial(bench, case, &control, settings, nothing, assumed, number).await;
     let judgement = judge(case, &control, &seen.evidence);
     match judgement.verdict {
         Verdict::Escaped => Able::Proven { by: control.name },

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use escape_audit_probe::wire::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep_until};
 
 use super::records::{Event, Records};
 use crate::backend::Running;
+use crate::backend::launch::{Reader, Writer};
 
 /// After the launcher's end, what was written is in the pipes already: this is only the time to notice it.
 const NOTICE: Duration = Duration::from_millis(5);
@@ -21,9 +21,9 @@ pub struct Session {
     pub running: Running,
     /// What the probe told so far.
     pub records: Records,
-    stdin: Option<ChildStdin>,
-    stdout: Option<ChildStdout>,
-    stderr: Option<ChildStderr>,
+    stdin: Option<Writer>,
+    stdout: Option<Reader>,
+    stderr: Option<Reader>,
     exited: Option<i32>,
     /// The launcher's status, where it left before its probe spoke (`setsid`): the open pipe stands for it then.
     handed_over: Option<i32>,
@@ -137,7 +137,7 @@ impl Session {
                 }
                 Happening::Noise
             }
-            status = end(running), if exited.is_none() && handed_over.is_none() => {
+            status = running.life.ended(), if exited.is_none() && handed_over.is_none() => {
                 *exited = Some(status);
                 Happening::Exited(status)
             }
@@ -161,26 +161,9 @@ impl Session {
     }
 }
 
-async fn read<R: AsyncReadExt + Unpin>(stream: &mut Option<R>, buffer: &mut [u8]) -> usize {
+async fn read(stream: &mut Option<Reader>, buffer: &mut [u8]) -> usize {
     match stream {
         Some(stream) => stream.read(buffer).await.unwrap_or(0),
         None => std::future::pending().await,
-    }
-}
-
-/// The end of the container's first process where the backend tells it, else the launcher's.
-async fn end(running: &mut Running) -> i32 {
-    use std::os::unix::process::ExitStatusExt;
-    if let Some(control) = &mut running.control
-        && let Some(status) = control.ended().await
-    {
-        return status;
-    }
-    match running.child.wait().await {
-        Ok(status) => status
-            .code()
-            .or_else(|| status.signal().map(|signal| 128 + signal))
-            .unwrap_or(-1),
-        Err(_) => -1,
     }
 }

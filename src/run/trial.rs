@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::bench::Bench;
 use super::dose::{GRACE, Given, dose};
 use super::session::Session;
-use crate::backend::{Launch, backend};
+use crate::backend::{Backend, BackendError, Launch};
 use crate::case::{Attempt, Case, Ceiling, Danger, Need};
 use crate::config::{BackendKind, Sandbox, Settings};
 use crate::evidence::{Able, Evidence, Fault, SecretFound};
@@ -44,6 +44,7 @@ pub async fn trial(
     case: &Case,
     sandbox: &Sandbox,
     settings: &Settings,
+    backend: Result<&dyn Backend, &BackendError>,
     able: Able,
     number: usize,
 ) -> Seen {
@@ -78,13 +79,14 @@ pub async fn trial(
         },
     };
     let made = fs::create_dir(&folder);
-    match (limiter, made) {
-        (Err(error), _) => trial.fault("harness-failed", error.to_string()),
-        (_, Err(error)) => trial.fault(
+    match (limiter, made, backend) {
+        (_, _, Err(error)) => trial.fault(error.code, error.to_string()),
+        (Err(error), _, _) => trial.fault("harness-failed", error.to_string()),
+        (_, Err(error), _) => trial.fault(
             "harness-failed",
             format!("make the trial's folder: {error}"),
         ),
-        (Ok(_), Ok(())) => trial.run(&name, &folder).await,
+        (Ok(_), Ok(()), Ok(backend)) => trial.run(backend, &name, &folder).await,
     }
     trial.sweep(&folder);
     trial.seen.evidence.elapsed = started.elapsed();
@@ -108,7 +110,7 @@ pub(super) struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    async fn run(&mut self, name: &str, folder: &std::path::Path) {
+    async fn run(&mut self, backend: &dyn Backend, name: &str, folder: &Path) {
         let specs = self.bench.range.targets(&self.case.attempt);
         if let Err(error) = self.start_sentinels() {
             return self.fault("harness-failed", format!("start a sentinel: {error}"));
@@ -129,7 +131,6 @@ impl Trial<'_> {
         {
             limiter.favour();
         }
-        let backend = backend(self.sandbox.backend);
         let host_folders: Vec<PathBuf> = self.bench.host_folders();
         let as_user = (self.sandbox.backend == BackendKind::Unsandboxed
             && self.bench.machine.root
@@ -163,15 +164,9 @@ impl Trial<'_> {
     /// What was told, what was found, and whether the sentinels are well.
     async fn collect(&mut self, mut session: Session) {
         session.hang_up();
-        if let Some(limiter) = &self.limiter {
-            // The embedded backend's helper deletes its container first, where it still lives.
-            session.running.control = None;
-            if session.exited().is_some() {
-                session.running.wait(Duration::from_secs(5)).await;
-            }
-            limiter.kill();
+        for left in session.running.life.end().await {
+            self.fault("left-behind", left);
         }
-        session.running.end().await;
         let records = session.records;
         let evidence = &mut self.seen.evidence;
         evidence.start = records.start;
