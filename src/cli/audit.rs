@@ -40,6 +40,7 @@ pub fn run(arguments: &Run) -> Result<i32> {
         sandboxes,
         only_weakened: false,
         jobs: arguments.jobs.map(usize::from),
+        fresh: arguments.fresh,
         files,
     };
     let decide =
@@ -84,6 +85,7 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
         sandboxes,
         only_weakened: true,
         jobs: None,
+        fresh: false,
         files,
     };
     // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
@@ -120,6 +122,7 @@ struct Plan {
     sandboxes: Vec<Sandbox>,
     only_weakened: bool,
     jobs: Option<usize>,
+    fresh: bool,
     files: Files,
 }
 
@@ -159,6 +162,7 @@ fn carry_out(
         let audit = Audit {
             jobs: plan.jobs.unwrap_or_else(|| run::default_jobs(&bench)),
             only_weakened: plan.only_weakened,
+            fresh: plan.fresh,
             cases: plan.cases,
             sandboxes: plan.sandboxes,
         };
