@@ -11,6 +11,7 @@ use crate::host::cgroup::Cgroup;
 use crate::range::Entry;
 
 pub mod command;
+pub mod docker;
 pub mod launch;
 pub mod oci;
 pub mod oci_helper;
@@ -53,6 +54,7 @@ pub struct Enforces {
 pub async fn open(sandbox: &Sandbox) -> Result<Box<dyn Backend>, BackendError> {
     Ok(match sandbox.backend {
         BackendKind::Oci => Box::new(oci::Oci),
+        BackendKind::Docker => Box::new(docker::Docker),
         BackendKind::Command => Box::new(command::Command),
         BackendKind::Unsandboxed => Box::new(unsandboxed::Unsandboxed),
     })

@@ -16,6 +16,7 @@ use super::session::Session;
 use super::trial::{Trial, random_hex};
 use crate::backend::{Backend, BackendError, Launch};
 use crate::case::{Case, Ceiling, Danger, Need};
+use crate::config::model::NOBODY;
 use crate::config::{BackendKind, Sandbox, Settings};
 use crate::evidence::{Evidence, Fault};
 use crate::host::cgroup::{Bounds, Cgroup};
@@ -164,8 +165,7 @@ impl Instance<'_> {
     fn as_user(&self) -> Option<(u32, u32)> {
         let unsandboxed = self.order.sandbox.backend == BackendKind::Unsandboxed;
         let means_nothing_to_root = self.any(|case| case.needs.contains(&Need::NotRoot));
-        (unsandboxed && self.order.bench.machine.root && means_nothing_to_root)
-            .then_some(Settings::default().user)
+        (unsandboxed && self.order.bench.machine.root && means_nothing_to_root).then_some(NOBODY)
     }
 
     /// The dose of each case, in their order. Where the host's files appear inside is known once the sandbox runs.

@@ -18,7 +18,7 @@ use futures_util::stream::{self, StreamExt};
 
 use crate::backend;
 use crate::case::{Attempt, Case, Danger, Expect, SpinUntil, Transport};
-use crate::config::Sandbox;
+use crate::config::{RangeConfig, Sandbox};
 use crate::plan::{self, Planned};
 use crate::report::{SandboxReport, Trial};
 use crate::verdict::Verdict;
@@ -31,6 +31,8 @@ pub struct Audit {
     pub cases: Vec<Case>,
     /// The sandboxes.
     pub sandboxes: Vec<Sandbox>,
+    /// What of the network beyond this machine may be touched.
+    pub range: RangeConfig,
     /// Only the cases whose `[weakened]` set is the one that the sandbox lacks: what `prove` tries.
     pub only_weakened: bool,
     /// How many short trials at a time.
