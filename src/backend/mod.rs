@@ -11,6 +11,7 @@ use crate::host::cgroup::Cgroup;
 use crate::range::Entry;
 
 pub mod command;
+pub mod docker;
 pub mod launch;
 pub mod oci;
 pub mod oci_helper;
