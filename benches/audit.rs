@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use escape_audit::backend::{Backend, Launch, oci};
 use escape_audit::case::{Case, Library};
-use escape_audit::config::{BackendKind, Sandbox};
+use escape_audit::config::{BackendKind, RangeConfig, Sandbox};
 use escape_audit::run::bench::Bench;
 use escape_audit::run::{self, Audit};
 use futures_util::stream::{self, StreamExt};
@@ -41,6 +41,7 @@ async fn library_against_bare_loop() {
     let bench = Bench::open(&cases).expect("the bench opens");
     let sandbox = Sandbox::new("oci", BackendKind::Oci);
     let audit = Audit {
+        range: RangeConfig::default(),
         cases,
         sandboxes: vec![sandbox],
         only_weakened: false,

@@ -172,8 +172,10 @@ fn out_of_range(case: &Case, sandbox: &Sandbox, machine: &Machine) -> Option<Ski
 }
 
 fn runs_as_root(sandbox: &Sandbox) -> bool {
-    // An unsandboxed probe is started as another user for such a case; what a launcher does is seen when it runs.
-    sandbox.backend == BackendKind::Oci && sandbox.settings.user.0 == 0
+    // An unsandboxed probe is started as another user for such a case; what a launcher does, and whom an image names, is
+    // seen when it runs.
+    matches!(sandbox.backend, BackendKind::Oci | BackendKind::Docker)
+        && sandbox.settings.user.is_root()
 }
 
 /// What the kernel refuses every ordinary user cannot show whether the sandbox would have refused it.

@@ -49,6 +49,7 @@ pub struct Enforces {
 pub async fn open(sandbox: &Sandbox) -> Result<Box<dyn Backend>, BackendError> {
     Ok(match sandbox.backend {
         BackendKind::Oci => Box::new(oci::Oci),
+        BackendKind::Docker => Box::new(docker::Docker),
         BackendKind::Command => Box::new(command::Command),
         BackendKind::Unsandboxed => Box::new(unsandboxed::Unsandboxed),
     })

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::config::{NetworkMode, Settings};
+use crate::config::model::NOBODY;
+use crate::config::{NetworkMode, Settings, VolumeSource};
 
 /// Where the probe stands inside a root file system of ours.
 pub const PROBE: &str = "/escape-audit-probe";
@@ -62,7 +63,7 @@ pub struct Context<'a> {
 pub fn config(settings: &Settings, context: &Context<'_>) -> Value {
     let (uid, gid) = match context.user_namespace {
         Some(_) => (0, 0),
-        None => settings.user,
+        None => settings.user.ids().unwrap_or(NOBODY),
     };
     let mut capabilities = settings.capabilities.clone();
     if settings.seccomp && !settings.no_new_privileges {
@@ -185,7 +186,9 @@ fn mounts(settings: &Settings, context: &Context<'_>) -> Value {
         mounts.push(bind(probe, MOUNTED_PROBE, true));
     }
     for volume in &settings.volumes {
-        mounts.push(bind(&volume.host, &volume.inside, volume.read_only));
+        if let VolumeSource::Host(host) = &volume.source {
+            mounts.push(bind(host, &volume.inside, volume.read_only));
+        }
     }
     if settings.expose_host_files {
         for folder in context.host_folders {
@@ -204,11 +207,14 @@ fn bind(host: &Path, inside: &str, read_only: bool) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::BackendKind;
     use crate::protection::{PROTECTIONS, Protection};
 
     fn config_without(protections: &[Protection]) -> Value {
         let mut settings = Settings::default();
-        protections.iter().for_each(|p| settings.remove(*p));
+        protections
+            .iter()
+            .for_each(|p| settings.remove(*p, BackendKind::Oci));
         config(
             &settings,
             &Context {

@@ -13,7 +13,7 @@ use super::signals::Signals;
 use super::terminal;
 use crate::backend::command::find_program;
 use crate::case::{Case, Expect, Library};
-use crate::config::{self, BackendKind, Project, Sandbox};
+use crate::config::{self, BackendKind, Project, RangeConfig, Sandbox};
 use crate::exit_code;
 use crate::gate::{self, Interrupted};
 use crate::host::cgroup::Hierarchy;
@@ -38,6 +38,7 @@ pub fn run(arguments: &Run) -> Result<i32> {
         library,
         cases,
         sandboxes,
+        range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: false,
         jobs: arguments.jobs.map(usize::from),
         files,
@@ -82,6 +83,7 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
         library,
         cases,
         sandboxes,
+        range: RangeConfig::default(),
         only_weakened: true,
         jobs: None,
         files,
@@ -118,6 +120,7 @@ struct Plan {
     library: Library,
     cases: Vec<Case>,
     sandboxes: Vec<Sandbox>,
+    range: RangeConfig,
     only_weakened: bool,
     jobs: Option<usize>,
     files: Files,
@@ -161,6 +164,7 @@ fn carry_out(
             only_weakened: plan.only_weakened,
             cases: plan.cases,
             sandboxes: plan.sandboxes,
+            range: plan.range,
         };
         let style = terminal::style(&io::stderr());
         let mut live = match same_stream() {
@@ -288,7 +292,7 @@ fn sandboxes(arguments: &Run, project: Option<&Project>) -> Result<Vec<Sandbox>>
 
 fn adjust(sandbox: &mut Sandbox, arguments: &Run) -> Result<()> {
     if !arguments.without.is_empty() {
-        if sandbox.backend != BackendKind::Oci {
+        if !matches!(sandbox.backend, BackendKind::Oci | BackendKind::Docker) {
             bail!(
                 "--without: the sandbox `{}` {}",
                 sandbox.name,
@@ -337,6 +341,16 @@ fn try_what_was_named(sandbox: &mut Sandbox, selection: &Selection, cases: &[Cas
 fn check(sandbox: &Sandbox) -> Result<()> {
     if let Some(rootfs) = &sandbox.settings.rootfs {
         check_rootfs(sandbox, rootfs)?;
+    }
+    if let Some(profile) = &sandbox.settings.seccomp_profile
+        && !profile.is_file()
+    {
+        bail!(
+            "the system call filter `{}` of the sandbox `{}` is not there\n\
+             help: correct the path, which is below the project file's own folder",
+            profile.display(),
+            sandbox.name
+        );
     }
     if sandbox.backend == BackendKind::Command {
         let program = sandbox.command.first().map_or("", String::as_str);

@@ -36,8 +36,9 @@ pub fn case_file() -> String {
 pub fn project_file() -> String {
     let mut page = String::from(
         "# The project file\n\n`escape-audit.toml`: the sandboxes under Compose's own names, and what they promise. A key \
-         that the chosen backend cannot express is an error. What is left out keeps the hardened default of the \
-         backend, which is not what an engine would do. This page is made from the table of keys that the parser \
+         that the chosen backend cannot express is an error. What is left out keeps the default of the \
+         backend: `oci` is hardened, which is not what an engine would do; on `docker` it is Docker's own, which \
+         sets no ceilings and gives a network. This page is made from the table of keys that the parser \
          reads.\n",
     );
     tables(&mut page, PROJECT_KEYS, |key| match key.table {

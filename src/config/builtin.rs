@@ -48,6 +48,11 @@ impl Sandbox {
     pub fn new(name: &str, backend: BackendKind) -> Self {
         let (settings, policy) = match backend {
             BackendKind::Oci => (Settings::default(), Policy::default()),
+            BackendKind::Docker => {
+                let settings = Settings::docker();
+                let policy = Policy::from_settings(&settings, backend, Level::Standard);
+                (settings, policy)
+            }
             BackendKind::Command => (unprotected(), promised_by_a_launcher()),
             BackendKind::Unsandboxed => (unprotected(), promised_by_nothing()),
         };
@@ -66,7 +71,7 @@ impl Sandbox {
     pub fn settings_in_force(&self) -> Settings {
         let mut settings = self.settings.clone();
         for protection in &self.without {
-            settings.remove(*protection);
+            settings.remove(*protection, self.backend);
         }
         settings
     }
@@ -76,7 +81,7 @@ impl Sandbox {
 fn unprotected() -> Settings {
     let mut settings = Settings::default();
     for (protection, _, _) in PROTECTIONS {
-        settings.remove(*protection);
+        settings.remove(*protection, BackendKind::Unsandboxed);
     }
     settings.tmpfs.clear();
     settings

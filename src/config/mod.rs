@@ -2,10 +2,16 @@
 
 mod builtin;
 mod compose;
+mod docker;
+mod image;
 pub mod keys;
 pub mod model;
 mod parse;
+mod settings;
 
 pub use builtin::{BUILTINS, QUICK_COMMAND, builtin, quick_command};
-pub use model::{BackendKind, NetworkMode, Policy, RangeMode, Sandbox, Settings, Tmpfs, Volume};
+pub use model::{
+    BackendKind, Image, NetworkMode, Policy, RangeConfig, RangeMode, Sandbox, Settings, Tmpfs,
+    User, Volume, VolumeSource,
+};
 pub use parse::{FILE_NAME, Project, find, load, parse};

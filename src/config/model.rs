@@ -1,6 +1,8 @@
 //! What a valid sandbox configuration is: settings under Docker Compose's names, and the policy that it promises.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,6 +36,8 @@ pub struct Sandbox {
 pub enum BackendKind {
     /// The embedded OCI runtime.
     Oci,
+    /// Docker Engine, or another engine that speaks its interface.
+    Docker,
     /// Any launcher.
     Command,
     /// No sandbox at all.
@@ -45,6 +49,7 @@ impl BackendKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Oci => "oci",
+            Self::Docker => "docker",
             Self::Command => "command",
             Self::Unsandboxed => "unsandboxed",
         }
@@ -61,18 +66,36 @@ pub enum RangeMode {
     Host,
 }
 
+/// `[range]`: what of the network beyond this machine the audit may touch, because the user said so.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct RangeConfig {
+    /// Hosts of the user's own that play the internet, as seen from a sandbox that has a route.
+    pub internet: Vec<IpAddr>,
+    /// `metadata = "real"`: the machine's own metadata service counts as a target, once it has answered the host.
+    pub metadata_real: bool,
+}
+
 /// Settings under Docker Compose's names, resolved. `None` and `false` mean that the protection is absent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Settings {
+    /// `docker`: what the container is made of. A valid sandbox of that backend has one.
+    pub image: Option<Image>,
+    /// `docker`: the engine's runtime by its name; `None`: the engine's default.
+    pub runtime: Option<String>,
+    /// `docker`: where the engine listens, `unix:///…` or `tcp://…` (`docker_host`); `None`: as the environment or the
+    /// current context says.
+    pub engine: Option<String>,
     /// A folder that becomes the root file system; without one it holds the probe alone.
     pub rootfs: Option<PathBuf>,
-    /// `none`, or `host` (here: the range's own namespace).
+    /// Which network it stands in; `host` is here the range's own namespace.
     pub network_mode: NetworkMode,
     /// The root file system cannot be written.
     pub read_only: bool,
     /// Bytes of memory.
     pub mem_limit: Option<u64>,
-    /// Bytes of memory and swap together.
+    /// Bytes of memory and swap together; [`UNLIMITED`] where the user wrote `-1`, and then `-1` in a report. `None` means
+    /// that nothing is said: on `docker` the engine then gives as much swap as there is memory.
+    #[serde(serialize_with = "swap")]
     pub memswap_limit: Option<u64>,
     /// CPUs' worth of time.
     pub cpus: Option<f64>,
@@ -80,14 +103,26 @@ pub struct Settings {
     pub pids_limit: Option<u64>,
     /// Scratch mounts.
     pub tmpfs: Vec<Tmpfs>,
+    /// `docker`: bytes of `/dev/shm`; `None`: the engine's default, [`ENGINE_SHM`].
+    pub shm_size: Option<u64>,
     /// Capabilities that are kept, as `CAP_…` names. Empty: none.
     pub capabilities: Vec<String>,
+    /// `docker`: `privileged`. What it takes away is taken away in the other settings too; devices come on top.
+    pub privileged: bool,
     /// `no-new-privileges`.
     pub no_new_privileges: bool,
-    /// The embedded system call filter.
+    /// A system call filter: the embedded one, on `docker` the engine's default or `seccomp_profile`.
     pub seccomp: bool,
-    /// uid and gid.
-    pub user: (u32, u32),
+    /// `docker`: the filter's own file on this machine, in place of the engine's default.
+    pub seccomp_profile: Option<PathBuf>,
+    /// `docker`: the name of the AppArmor profile; `None`: the engine's default.
+    pub apparmor: Option<String>,
+    /// Who runs in it.
+    pub user: User,
+    /// `docker`: groups besides the user's own, by name or number.
+    pub group_add: Vec<String>,
+    /// `docker`: `userns_mode: host`, the host's own user namespace where the engine remaps users.
+    pub userns_host: bool,
     /// `pid: host`.
     pub pid_host: bool,
     /// `ipc: host`.
@@ -99,8 +134,16 @@ pub struct Settings {
     pub environment: Vec<(String, String)>,
     /// The harness's whole environment is passed on.
     pub inherit_environment: bool,
-    /// Bind mounts.
+    /// Mounts besides scratch.
     pub volumes: Vec<Volume>,
+    /// `docker`: the addresses of the name servers that it is told of.
+    pub dns: Vec<String>,
+    /// `docker`: names it is told of, as `NAME:ADDRESS`; the address may be `host-gateway`.
+    pub extra_hosts: Vec<String>,
+    /// `docker`: the cgroup below which the container's is made.
+    pub cgroup_parent: Option<String>,
+    /// `docker`: the engine's small init is the first process.
+    pub init: bool,
     /// The canary folders of the host are mounted at their own paths (what `without = ["host-files"]` does).
     pub expose_host_files: bool,
     /// The backend ends what runs longer than the policy's timeout.
@@ -111,14 +154,118 @@ pub struct Settings {
     pub cleanup: bool,
 }
 
-/// Compose's `network_mode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)]
+/// Compose's `network_mode`. A report holds it as the user writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum NetworkMode {
+    /// Loopback alone.
     None,
+    /// The harness's own network, which is the range's namespace.
     Host,
+    /// `docker`: the engine's default network.
+    Bridge,
+    /// `docker`: another network of the engine's, by name.
+    Named(String),
 }
+
+impl fmt::Display for NetworkMode {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::None => "none",
+            Self::Host => "host",
+            Self::Bridge => "bridge",
+            Self::Named(name) => name,
+        })
+    }
+}
+
+/// uid and gid of nobody: who runs in the embedded sandbox.
+pub const NOBODY: (u32, u32) = (65534, 65534);
+
+/// Compose's `user`. A report holds it as the user writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum User {
+    /// uid and gid.
+    Ids(u32, u32),
+    /// `docker`: what the engine looks up in the image's own database: `name`, `name:group`, a uid without a group.
+    Named(String),
+    /// `docker`: nothing was said, so whom the image names; root, where it names nobody.
+    OfTheImage,
+}
+
+impl User {
+    /// Whether it is root for certain. Whom an image names is known when it runs.
+    pub fn is_root(&self) -> bool {
+        match self {
+            Self::Named(name) => self.uid() == Some(0) || name.split(':').next() == Some("root"),
+            _ => self.uid() == Some(0),
+        }
+    }
+
+    /// uid and gid, where both are said in numbers.
+    pub fn ids(&self) -> Option<(u32, u32)> {
+        match self {
+            Self::Ids(uid, gid) => Some((*uid, *gid)),
+            _ => None,
+        }
+    }
+
+    /// The uid, where it is said as a number.
+    pub fn uid(&self) -> Option<u32> {
+        match self {
+            Self::Ids(uid, _) => Some(*uid),
+            Self::Named(name) => name.split(':').next()?.parse().ok(),
+            Self::OfTheImage => None,
+        }
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ids(uid, gid) => write!(out, "{uid}:{gid}"),
+            Self::Named(name) => out.write_str(name),
+            Self::OfTheImage => out.write_str("image"),
+        }
+    }
+}
+
+/// What a container is made of. A report holds it as the user writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Image {
+    /// An image of a registry, pinned: `python:3.12-slim@sha256:…`.
+    Digest {
+        /// The whole text.
+        reference: String,
+        /// `sha256:` and 64 hexadecimal digits.
+        digest: String,
+    },
+    /// An image that the engine holds, by its id: `sha256:` and 64 hexadecimal digits.
+    Id(String),
+    /// `allow_tag = true`: whatever the tag means on the day, `latest` where there is none.
+    Tag(String),
+}
+
+impl fmt::Display for Image {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Digest { reference, .. } => out.write_str(reference),
+            Self::Id(id) => out.write_str(id),
+            Self::Tag(reference) => out.write_str(reference),
+        }
+    }
+}
+
+/// Writes what a user wrote as the one text that it was.
+macro_rules! written_as_text {
+    ($($type:ty),+) => {
+        $(impl Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+                out.collect_str(self)
+            }
+        })+
+    };
+}
+written_as_text!(NetworkMode, User, Image);
 
 /// One `tmpfs` entry: `/scratch:size=64m`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -127,17 +274,31 @@ pub struct Tmpfs {
     pub path: String,
     /// Bytes; `None`: as much as the kernel gives (half of the memory).
     pub size: Option<u64>,
+    /// `docker`: the other mount options, in the order of the file: `noexec`, `mode=1777`.
+    pub options: Vec<String>,
 }
 
 /// One `volumes` entry: `/host:/inside:ro`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Volume {
-    /// The host's folder or file.
-    pub host: PathBuf,
+    /// What is mounted.
+    pub source: VolumeSource,
     /// Where it appears.
     pub inside: String,
     /// Not writable.
     pub read_only: bool,
+}
+
+/// What a volume shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeSource {
+    /// A folder or file of the host's.
+    Host(PathBuf),
+    /// `docker`: a volume of the engine's, by name. It outlives the container.
+    Named(String),
+    /// `docker`: a volume that the engine makes for the container alone.
+    Anonymous,
 }
 
 /// What a sandbox promises. A case is judged by this, never by the settings.
@@ -171,16 +332,35 @@ fn seconds<S: serde::Serializer>(value: &Option<Duration>, out: S) -> Result<S::
     }
 }
 
+fn swap<S: serde::Serializer>(value: &Option<u64>, out: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(UNLIMITED) => out.serialize_some(&-1),
+        value => value.serialize(out),
+    }
+}
+
 fn names<S: serde::Serializer>(pairs: &[(String, String)], out: S) -> Result<S::Ok, S::Error> {
     out.collect_seq(pairs.iter().map(|(name, _)| name))
 }
 
 const MIB: u64 = 1024 * 1024;
 
+/// `memswap_limit = -1`: as much swap as the machine has.
+pub const UNLIMITED: u64 = u64::MAX;
+
+/// Bytes that an engine gives to `/dev/shm` where nothing is said.
+pub const ENGINE_SHM: u64 = 64 * MIB;
+
+/// Bytes of scratch space that are promised where the settings set no ceiling on it.
+const SCRATCH: u64 = 16 * MIB;
+
 impl Default for Settings {
     /// The embedded sandbox, hardened.
     fn default() -> Self {
         Self {
+            image: None,
+            runtime: None,
+            engine: None,
             rootfs: None,
             network_mode: NetworkMode::None,
             read_only: true,
@@ -190,18 +370,29 @@ impl Default for Settings {
             pids_limit: Some(64),
             tmpfs: vec![Tmpfs {
                 path: "/scratch".into(),
-                size: Some(16 * MIB),
+                size: Some(SCRATCH),
+                options: Vec::new(),
             }],
+            shm_size: None,
             capabilities: Vec::new(),
+            privileged: false,
             no_new_privileges: true,
             seccomp: true,
-            user: (65534, 65534),
+            seccomp_profile: None,
+            apparmor: None,
+            user: User::Ids(NOBODY.0, NOBODY.1),
+            group_add: Vec::new(),
+            userns_host: false,
             pid_host: false,
             ipc_host: false,
             masked_paths: true,
             environment: Vec::new(),
             inherit_environment: false,
             volumes: Vec::new(),
+            dns: Vec::new(),
+            extra_hosts: Vec::new(),
+            cgroup_parent: None,
+            init: false,
             expose_host_files: false,
             enforce_timeout: true,
             enforce_output: true,
@@ -211,23 +402,45 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same settings without one protection and nothing else changed.
-    pub fn remove(&mut self, protection: Protection) {
+    /// A container with nothing configured: Docker's own defaults, and none of ours.
+    pub fn docker() -> Self {
+        Self {
+            network_mode: NetworkMode::Bridge,
+            read_only: false,
+            mem_limit: None,
+            memswap_limit: None,
+            cpus: None,
+            pids_limit: None,
+            tmpfs: Vec::new(),
+            capabilities: named_capabilities(&ENGINE_CAPABILITIES),
+            no_new_privileges: false,
+            user: User::OfTheImage,
+            ..Self::default()
+        }
+    }
+
+    /// The same settings without one protection and nothing else changed. What is absent already stays as it is.
+    pub fn remove(&mut self, protection: Protection, backend: BackendKind) {
         match protection {
-            Protection::Network => self.network_mode = NetworkMode::Host,
+            Protection::Network => self.open_network(backend),
             Protection::ReadOnly => self.read_only = false,
             // A ceiling on memory and swap together stands on the one on memory.
             Protection::Memory => {
                 self.mem_limit = None;
                 self.memswap_limit = None;
             }
+            // The line is left out: then the embedded sandbox has no ceiling on swap, and an engine gives twice the
+            // memory, which is what people overlook and more than the attempt takes.
             Protection::Swap => self.memswap_limit = None,
             Protection::Pids => self.pids_limit = None,
             Protection::Cpu => self.cpus = None,
-            Protection::Capabilities => self.capabilities = default_capabilities(),
+            Protection::Capabilities => self.keep_capabilities(),
             Protection::NoNewPrivileges => self.no_new_privileges = false,
-            Protection::Seccomp => self.seccomp = false,
-            Protection::User => self.user = (0, 0),
+            Protection::Seccomp => {
+                self.seccomp = false;
+                self.seccomp_profile = None;
+            }
+            Protection::User => self.user = User::Ids(0, 0),
             Protection::PidNamespace => self.pid_host = true,
             Protection::IpcNamespace => self.ipc_host = true,
             Protection::MaskedPaths => self.masked_paths = false,
@@ -239,50 +452,95 @@ impl Settings {
             Protection::Cleanup => self.cleanup = false,
         }
     }
+
+    /// An engine gives a network unless it is told not to; the embedded sandbox knows only the harness's own.
+    fn open_network(&mut self, backend: BackendKind) {
+        match (backend, &self.network_mode) {
+            (BackendKind::Docker, NetworkMode::None) => self.network_mode = NetworkMode::Bridge,
+            (BackendKind::Docker, _) => {}
+            _ => self.network_mode = NetworkMode::Host,
+        }
+    }
+
+    /// What an ordinary container keeps when nothing is dropped, and what makes root in it worth having for an
+    /// attacker: `CAP_SYS_ADMIN`.
+    fn keep_capabilities(&mut self) {
+        let mut more = named_capabilities(&ENGINE_CAPABILITIES);
+        more.push("CAP_SYS_ADMIN".into());
+        more.retain(|name| !self.capabilities.contains(name));
+        self.capabilities.append(&mut more);
+    }
 }
 
-/// What an ordinary container keeps when nothing is dropped (Docker's default set), and what makes root in it
-/// worth having for an attacker: `CAP_SYS_ADMIN`.
-fn default_capabilities() -> Vec<String> {
-    [
-        "CAP_CHOWN",
-        "CAP_DAC_OVERRIDE",
-        "CAP_FOWNER",
-        "CAP_FSETID",
-        "CAP_KILL",
-        "CAP_MKNOD",
-        "CAP_NET_BIND_SERVICE",
-        "CAP_NET_RAW",
-        "CAP_SETFCAP",
-        "CAP_SETGID",
-        "CAP_SETPCAP",
-        "CAP_SETUID",
-        "CAP_SYS_ADMIN",
-        "CAP_SYS_CHROOT",
-    ]
-    .map(String::from)
-    .to_vec()
+/// What a container keeps by default, in the kernel's order and without `CAP_`:
+/// <https://docs.docker.com/engine/containers/run/#runtime-privilege-and-linux-capabilities>.
+pub(super) const ENGINE_CAPABILITIES: [&str; 14] = [
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    "SETPCAP",
+    "NET_BIND_SERVICE",
+    "NET_RAW",
+    "SYS_CHROOT",
+    "MKNOD",
+    "AUDIT_WRITE",
+    "SETFCAP",
+];
+
+/// The kernel's names for these.
+pub(super) fn named_capabilities(short: &[&str]) -> Vec<String> {
+    short.iter().map(|name| format!("CAP_{name}")).collect()
 }
 
 impl Default for Policy {
     /// What level `standard` promises: the policy of the embedded sandbox, by which `unsandboxed` is judged too.
     fn default() -> Self {
-        Self::from_settings(&Settings::default(), Level::Standard)
+        Self::from_settings(&Settings::default(), BackendKind::Oci, Level::Standard)
     }
 }
 
 /// Scratch space without a size is a mistake that an audit is to find, and no promise of nothing.
-fn promised_scratch(tmpfs: &[Tmpfs]) -> Option<u64> {
+fn promised_scratch(settings: &Settings, backend: BackendKind) -> Option<u64> {
+    if backend == BackendKind::Docker {
+        return Some(promised_by_an_engine(settings));
+    }
+    let tmpfs = &settings.tmpfs;
     let sized = tmpfs.iter().map(|mount| mount.size).sum::<Option<u64>>();
-    match tmpfs {
+    match &tmpfs[..] {
         [] => None,
-        _ => sized.or(Some(16 * MIB)),
+        _ => sized.or(Some(SCRATCH)),
     }
 }
 
+/// Every container can write `/dev/shm`, which is 64 MiB unless it is told otherwise: its size counts, or the tightest of
+/// configurations would break its promise. A root file system that can be written has no size at all.
+fn promised_by_an_engine(settings: &Settings) -> u64 {
+    let tmpfs = &settings.tmpfs;
+    let scratch = match &tmpfs[..] {
+        [] if !settings.read_only => SCRATCH,
+        mounts => mounts.iter().fold(0, |sum: u64, mount| {
+            sum.saturating_add(mount.size.unwrap_or(SCRATCH))
+        }),
+    };
+    let is_shm = |path: &str| path.trim_end_matches('/') == "/dev/shm";
+    let replaced = tmpfs.iter().any(|mount| is_shm(&mount.path))
+        || settings.volumes.iter().any(|volume| is_shm(&volume.inside));
+    let shm = match replaced {
+        true => 0,
+        false => settings.shm_size.unwrap_or(ENGINE_SHM),
+    };
+    scratch.saturating_add(shm)
+}
+
 impl Policy {
-    /// Ceilings default to the settings; `/dev/shm` and `/dev/mqueue` are writable in every container.
-    pub fn from_settings(settings: &Settings, level: Level) -> Self {
+    /// Ceilings default to the settings. One that the settings lack is promised all the same, as the embedded sandbox
+    /// promises it: that it is missing is what an audit is to find. `/dev/shm` and `/dev/mqueue` are writable in every
+    /// container.
+    pub fn from_settings(settings: &Settings, backend: BackendKind, level: Level) -> Self {
         let mut writable: Vec<String> = settings.tmpfs.iter().map(|t| t.path.clone()).collect();
         writable.extend(
             settings
@@ -291,15 +549,22 @@ impl Policy {
                 .filter(|v| !v.read_only)
                 .map(|v| v.inside.clone()),
         );
-        writable.extend(["/dev/shm".into(), "/dev/mqueue".into()]);
+        for place in ["/dev/shm", "/dev/mqueue"] {
+            if !writable.iter().any(|there| there == place) {
+                writable.push(place.into());
+            }
+        }
+        let embedded = Settings::default();
+        let memory = settings.mem_limit.or(embedded.mem_limit);
+        let both = settings.memswap_limit.filter(|both| *both != UNLIMITED);
         Self {
             level,
             writable,
-            pids: settings.pids_limit,
-            memory: settings.mem_limit,
-            memory_and_swap: settings.memswap_limit,
-            cpus: settings.cpus,
-            scratch: promised_scratch(&settings.tmpfs),
+            pids: settings.pids_limit.or(embedded.pids_limit),
+            memory,
+            memory_and_swap: both.or(memory),
+            cpus: settings.cpus.or(embedded.cpus),
+            scratch: promised_scratch(settings, backend),
             timeout: Some(Duration::from_secs(3)),
             output: Some(MIB),
         }

@@ -1,19 +1,24 @@
 //! `escape-audit.toml` → valid sandboxes, or every mistake in it.
 //!
 //! A key that the chosen backend cannot express is a mistake, never dropped: a setting that silently did nothing would be
-//! audited as if it were there. What is not written keeps the hardened default of the backend.
+//! audited as if it were there. What is not written keeps the default of the backend: hardened for the embedded sandbox,
+//! and the engine's own for an engine.
 
 use std::fs;
 use std::io::Read as _;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use toml::de::DeTable;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use super::builtin::{BUILTINS, builtin};
 use super::compose::{self, Wrong};
-use super::keys::{KEYS, POLICY, SANDBOX, backends_of};
-use super::model::{BackendKind, NetworkMode, Policy, RangeMode, Sandbox, Settings};
+use super::docker;
+use super::keys::{KEYS, POLICY, RANGE, SANDBOX, backends_of};
+use super::model::{BackendKind, Policy, RangeConfig, RangeMode, Sandbox};
+use super::settings::{each, settings};
 use crate::diag::schema::{Named as _, Reader, View};
 use crate::diag::{Code, Diagnostic, Diagnostics, Source, list, suggest};
 use crate::protection::Protection;
@@ -41,6 +46,8 @@ const LAUNCHERS: [&str; 9] = [
 pub struct Project {
     /// The sandboxes, in the order of the file.
     pub sandboxes: Vec<Sandbox>,
+    /// What of the network beyond this machine may be touched.
+    pub range: RangeConfig,
     /// The file.
     pub file: PathBuf,
 }
@@ -90,7 +97,15 @@ pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
             sandboxes.push((name.span().start, sandbox));
         }
     }
-    if sandboxes.is_empty() && !top.is_bad("sandbox") {
+    let range = match top.table("range") {
+        Some((table, span)) => {
+            let view = reader.table(KEYS, RANGE, table, span);
+            range_config(&mut reader, &view)
+        }
+        None => RangeConfig::default(),
+    };
+    // A file may say where the internet is and nothing else: for `run -- LAUNCHER` and the built-in sandboxes.
+    if sandboxes.is_empty() && !top.is_bad("sandbox") && !top.has("range") && !top.is_bad("range") {
         let help = "write `[sandbox.NAME]` with a `backend`, or leave the file out to audit the embedded sandbox";
         reader.report(Code::MissingKey, 0..0, "no sandbox is configured", help);
     }
@@ -100,6 +115,7 @@ pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
             .into_iter()
             .filter_map(|(_, sandbox)| sandbox)
             .collect(),
+        range,
         file: source.path.clone(),
     })
 }
@@ -148,25 +164,15 @@ fn sandbox(
         reader.table_as(KEYS, POLICY, &format!("sandbox.{name}.policy"), table, span)
     });
     let word = view.text("backend")?;
-    if word == "docker" {
-        let help = "audit the embedded `oci` sandbox with the same settings until it has one";
-        let span = view.span_of("backend");
-        reader.report(
-            Code::NotExpressible,
-            span,
-            "this version has no docker backend yet",
-            help,
-        );
-        return None;
-    }
     let backend = BackendKind::from_name(word)?;
     check_expressible(reader, &view, backend);
 
     let mut sandbox = Sandbox::new(name, backend);
     match backend {
-        BackendKind::Oci => {
-            sandbox.settings = settings(reader, &view);
-            sandbox.policy = Policy::from_settings(&sandbox.settings, sandbox.policy.level);
+        BackendKind::Oci | BackendKind::Docker => {
+            sandbox.settings = settings(reader, &view, backend);
+            sandbox.policy =
+                Policy::from_settings(&sandbox.settings, backend, sandbox.policy.level);
             let without = view.texts("without").into_iter();
             sandbox.without = without
                 .filter_map(|(name, _)| Protection::from_name(name))
@@ -183,12 +189,17 @@ fn sandbox(
 
 /// What people write first, and what it is called here. Told before the table is read, so that this is the help they get.
 fn foreign_words(reader: &mut Reader<'_>, table: &DeTable<'_>) {
+    let is_docker = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+        key.get_ref() == "backend" && value.get_ref().as_str() == Some("docker")
+    };
+    let on_docker = table.iter().any(is_docker);
     for (key, value) in table {
-        if key.get_ref() == "privileged" {
-            let message = "nothing here can be `privileged`";
-            let help = "name what it should keep: `cap_add = [\"ALL\"]`, `user = \"0:0\"`, \
-                        `security_opt = [\"seccomp=unconfined\", \"systempaths=unconfined\"]`";
-            reader.report(Code::NotExpressible, key.span(), message, help);
+        let known = docker::NOT_HERE
+            .iter()
+            .find(|(name, _)| key.get_ref() == name);
+        if let Some((name, help)) = known.filter(|_| on_docker) {
+            let message = format!("the backend `docker` of this version cannot express `{name}`");
+            reader.report(Code::NotExpressible, key.span(), message, *help);
         }
         let launcher = value.get_ref().as_str().filter(|w| LAUNCHERS.contains(w));
         if let Some(launcher) = launcher.filter(|_| key.get_ref() == "backend") {
@@ -206,6 +217,14 @@ fn check_expressible(reader: &mut Reader<'_>, view: &View<'_, '_>, backend: Back
             continue;
         }
         let help = match backend {
+            BackendKind::Oci if key == "privileged" => {
+                "name what it should keep: `cap_add = [\"ALL\"]`, `user = \"0:0\"`, \
+                 `security_opt = [\"seccomp=unconfined\", \"systempaths=unconfined\"]`"
+                    .into()
+            }
+            BackendKind::Docker if key == "command" => {
+                "the probe runs in place of the image's command: remove the line".into()
+            }
             BackendKind::Command if able.contains(&"oci") => {
                 "the launcher's own arguments set that; what it promises belongs in `policy`".into()
             }
@@ -246,114 +265,41 @@ fn command(reader: &mut Reader<'_>, view: &View<'_, '_>, sandbox: &mut Sandbox) 
     }
 }
 
-fn settings(reader: &mut Reader<'_>, view: &View<'_, '_>) -> Settings {
-    let mut settings = Settings::default();
-    let base = reader
-        .source
-        .path
-        .parent()
-        .unwrap_or(Path::new(""))
-        .to_owned();
-    settings.rootfs = view.text("rootfs").map(|dir| base.join(dir));
-    if view.text("network_mode") == Some("host") {
-        settings.network_mode = NetworkMode::Host;
-    }
-    if let Some(read_only) = view.flag("read_only") {
-        settings.read_only = read_only;
-    }
-    memory(reader, view, &mut settings);
-    settings.cpus = view.number("cpus").or(settings.cpus);
-    settings.pids_limit = view.integer("pids_limit").or(settings.pids_limit);
-    settings.pid_host = view.text("pid").is_some();
-    match view.text("ipc") {
-        Some("host") => settings.ipc_host = true,
-        Some("none") => {
-            let help = "`private` gives a namespace of its own, with a `/dev/shm` of its own";
-            let span = view.span_of("ipc");
-            reader.report(
-                Code::NotExpressible,
-                span,
-                "the backend `oci` cannot express `ipc = \"none\"`",
-                help,
-            );
-        }
-        _ => {}
-    }
-    if view.has("tmpfs") {
-        settings.tmpfs = each(reader, view, "tmpfs", compose::tmpfs);
-    }
-    settings.volumes = each(reader, view, "volumes", |text| compose::volume(text, &base));
-    if let Some(user) = view.text("user") {
-        match compose::user(user) {
-            Ok(user) => settings.user = user,
-            Err(wrong) => report(reader, "user", user, view.span_of("user"), &wrong),
-        }
-    }
-    each(reader, view, "security_opt", |text| {
-        compose::security_opt(text, &mut settings)
-    });
-    settings.capabilities = capabilities(reader, view);
-    settings.environment = environment(reader, view);
-    settings
-}
-
-fn memory(reader: &mut Reader<'_>, view: &View<'_, '_>, settings: &mut Settings) {
-    let memory = view.bytes("mem_limit").or(settings.mem_limit);
-    settings.mem_limit = memory;
-    // Compose gives twice the memory where this is left out: the commonest hole in a ceiling that looks tight.
-    settings.memswap_limit = view.bytes("memswap_limit").or(memory);
-    if settings.memswap_limit < memory && !view.is_bad("mem_limit") {
-        let help = "it counts memory and swap together: at least `mem_limit`";
-        let span = view.span_of("memswap_limit");
-        reader.report(
-            Code::Contradiction,
-            span,
-            "`memswap_limit` is lower than `mem_limit`",
-            help,
-        );
+fn range_config(reader: &mut Reader<'_>, view: &View<'_, '_>) -> RangeConfig {
+    RangeConfig {
+        internet: each(reader, view, "internet", internet),
+        metadata_real: view.text("metadata").is_some(),
     }
 }
 
-fn capabilities(reader: &mut Reader<'_>, view: &View<'_, '_>) -> Vec<String> {
-    let kept: Vec<String> = each(reader, view, "cap_add", compose::capability).concat();
-    each(reader, view, "cap_drop", compose::capability);
-    for (text, span) in view.texts("cap_drop") {
-        // `ALL` is the usual beginning, from which `cap_add` then takes single ones back.
-        if let Ok([cap]) = compose::capability(text).as_deref()
-            && kept.contains(cap)
-        {
-            let message = format!("`{text}` is both dropped and added");
-            reader.report(Code::Contradiction, span, message, "remove one of the two");
+/// A canary that a firewall treats as a neighbour says nothing about the internet: its silence would be a false BLOCKED.
+fn internet(text: &str) -> Result<IpAddr, Wrong> {
+    let address: IpAddr = text.parse().map_err(|_| {
+        Wrong::Malformed("write the IP address of a host of your own, such as \"203.0.113.10\"")
+    })?;
+    let is_near = match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            v4.is_loopback()
+                || v4.is_private()
+                || v4.is_link_local()
+                || v4.is_broadcast()
+                || v4.is_multicast()
+                || matches!(v4.octets(), [0, ..] | [100, 64..=127, ..])
         }
-    }
-    kept
-}
-
-fn environment(reader: &mut Reader<'_>, view: &View<'_, '_>) -> Vec<(String, String)> {
-    let mut pairs: Vec<(String, String)> = Vec::new();
-    for (name, value, span) in view.pairs("environment") {
-        let Some(value) = value else {
-            let help = "write \"NAME=VALUE\"; `without = [\"environment\"]` passes on everything";
-            let message = format!("`{name}` has no value, and this backend passes nothing on");
-            reader.report(Code::NotExpressible, span, message, help);
-            continue;
-        };
-        let good = !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
-        if !good {
-            let message = format!("`{name}` cannot be the name of a variable");
-            reader.report(Code::WrongValue, span, message, "write \"NAME=VALUE\"");
-        } else if pairs.iter().any(|(other, _)| other == name) {
-            reader.report(
-                Code::Repeated,
-                span,
-                format!("`{name}` is set twice"),
-                "remove one of them",
-            );
-        } else {
-            pairs.push((name.to_owned(), value.to_owned()));
+        IpAddr::V6(v6) => {
+            v6.is_loopback()
+                || v6.is_unspecified()
+                || v6.is_unique_local()
+                || v6.is_unicast_link_local()
+                || v6.is_multicast()
         }
+    };
+    match is_near {
+        true => Err(Wrong::Malformed(
+            "firewalls treat loopback, private and link-local addresses as near: write one that is routed as the internet is",
+        )),
+        false => Ok(address),
     }
-    pairs
 }
 
 fn policy(reader: &mut Reader<'_>, view: &View<'_, '_>, policy: &mut Policy) {
@@ -380,40 +326,6 @@ fn policy(reader: &mut Reader<'_>, view: &View<'_, '_>, policy: &mut Policy) {
             "`memory_and_swap` is lower than `memory`",
             help,
         );
-    }
-}
-
-/// Reads each item of a list with `read`; what is wrong is reported at its place.
-fn each<T>(
-    reader: &mut Reader<'_>,
-    view: &View<'_, '_>,
-    key: &str,
-    mut read: impl FnMut(&str) -> Result<T, Wrong>,
-) -> Vec<T> {
-    let mut all = Vec::new();
-    for (text, span) in view.texts(key) {
-        match read(text) {
-            Ok(value) => all.push(value),
-            Err(wrong) => report(reader, key, text, span, &wrong),
-        }
-    }
-    all
-}
-
-fn report(reader: &mut Reader<'_>, key: &str, text: &str, span: Range<usize>, wrong: &Wrong) {
-    match wrong {
-        Wrong::Malformed(help) => {
-            reader.report(
-                Code::WrongValue,
-                span,
-                format!("`{text}` is not a valid value for `{key}`"),
-                *help,
-            );
-        }
-        Wrong::NotExpressible(help) => {
-            let message = format!("this backend cannot express `{key}` = `{text}`");
-            reader.report(Code::NotExpressible, span, message, *help);
-        }
     }
 }
 

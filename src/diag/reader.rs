@@ -183,14 +183,14 @@ impl<'a> Reader<'a> {
         // A wrong item spoils itself, not its list: whoever reads the list finds the mistakes in the others.
         let is_list = matches!(found, DeValue::Array(items) if !items.is_empty());
         match (key.shape, found) {
-            (Shape::Text | Shape::Line(_), DeValue::String(text)) => {
+            (Shape::Text | Shape::Line(_) | Shape::TextOrTexts, DeValue::String(text)) => {
                 self.plain_text(key, text, value.span());
             }
             (Shape::OneOf(names), DeValue::String(text)) => {
                 self.one_of(key, text, value.span(), &names());
             }
             (
-                Shape::Texts | Shape::ManyOf(_) | Shape::Pairs | Shape::Argv,
+                Shape::Texts | Shape::TextOrTexts | Shape::ManyOf(_) | Shape::Pairs | Shape::Argv,
                 DeValue::Array(items),
             ) => {
                 self.items(key, items, value.span());

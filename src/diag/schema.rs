@@ -4,7 +4,7 @@
 
 use toml::de::DeValue;
 
-use super::units::{bytes_of, integer, number_of, seconds};
+use super::units::{bytes_of, bytes_or_unlimited_of, integer, number_of, seconds};
 use crate::diag::list;
 
 pub use super::reader::Reader;
@@ -41,6 +41,8 @@ pub enum Shape {
     Line(usize),
     /// A list of texts, none of them empty.
     Texts,
+    /// One text or a list of them, none of them empty.
+    TextOrTexts,
     /// A program and its arguments: texts of any kind, at least one.
     Argv,
     /// One name of a closed list.
@@ -59,6 +61,8 @@ pub enum Shape {
     Bytes,
     /// The same for memory that something has to run in: at least [`LEAST_MEMORY`].
     Memory,
+    /// The same, or `-1` for no ceiling.
+    Swap,
     /// A text such as `10s`.
     Duration,
     /// A list of `NAME=VALUE` texts, or a table of texts.
@@ -76,6 +80,7 @@ impl Shape {
             Self::Text => "a text".into(),
             Self::Line(most) => format!("a text of one line, at most {most} characters"),
             Self::Texts => "a list of texts".into(),
+            Self::TextOrTexts => "a text, or a list of texts".into(),
             Self::Argv => "a list of a program and its arguments".into(),
             Self::OneOf(names) if names().len() > SHORT_LIST => "a word of a closed list".into(),
             Self::OneOf(names) => list(&names()),
@@ -90,6 +95,10 @@ impl Shape {
             Self::Cpus => "a number from 0.01".into(),
             Self::Bytes => "a size such as \"256m\", or a number of bytes".into(),
             Self::Memory => "a size from \"4m\", such as \"256m\", or a number of bytes".into(),
+            Self::Swap => {
+                "a size from \"4m\", such as \"256m\", a number of bytes, or -1 for no ceiling"
+                    .into()
+            }
             Self::Duration => "a duration such as \"10s\", from \"100ms\" to \"60m\"".into(),
             Self::Pairs => "a table of texts, or a list of \"NAME=VALUE\"".into(),
             Self::Arguments => "a list of numbers and texts".into(),
@@ -110,16 +119,21 @@ impl Shape {
         matches!(
             (self, value),
             (
-                Self::Text | Self::Line(_) | Self::Duration | Self::OneOf(_),
+                Self::Text | Self::Line(_) | Self::TextOrTexts | Self::Duration | Self::OneOf(_),
                 DeValue::String(_)
             ) | (
-                Self::Texts | Self::ManyOf(_) | Self::Pairs | Self::Arguments | Self::Argv,
+                Self::Texts
+                    | Self::TextOrTexts
+                    | Self::ManyOf(_)
+                    | Self::Pairs
+                    | Self::Arguments
+                    | Self::Argv,
                 DeValue::Array(_)
             ) | (Self::Flag | Self::True, DeValue::Boolean(_))
                 | (Self::Integer(..), DeValue::Integer(_))
                 | (Self::Cpus, DeValue::Integer(_) | DeValue::Float(_))
                 | (
-                    Self::Bytes | Self::Memory,
+                    Self::Bytes | Self::Memory | Self::Swap,
                     DeValue::Integer(_) | DeValue::String(_)
                 )
                 | (Self::Table | Self::Pairs, DeValue::Table(_))
@@ -135,6 +149,7 @@ impl Shape {
             (Self::Cpus, value) => number_of(value).is_some_and(|n| n.is_finite() && n >= 0.01),
             (Self::Bytes, value) => bytes_of(value).is_some(),
             (Self::Memory, value) => bytes_of(value).is_some_and(|n| n >= LEAST_MEMORY),
+            (Self::Swap, value) => bytes_or_unlimited_of(value).is_some_and(|n| n >= LEAST_MEMORY),
             (Self::Duration, DeValue::String(text)) => seconds(text).is_some(),
             _ => true,
         }

@@ -38,6 +38,18 @@ pub(super) fn bytes_of(value: &DeValue<'_>) -> Option<u64> {
     .filter(|bytes| *bytes > 0)
 }
 
+/// Bytes, or `-1` for as many as there are, which reads as the largest number.
+pub(super) fn bytes_or_unlimited_of(value: &DeValue<'_>) -> Option<u64> {
+    let text = match value {
+        DeValue::Integer(number) => number.as_str(),
+        value => value.as_str()?,
+    };
+    match text {
+        "-1" => Some(u64::MAX),
+        _ => bytes_of(value),
+    }
+}
+
 /// Compose's sizes: `1024`, `64k`, `256m`, `1g`, with or without a `b` at the end; powers of 1024.
 pub fn bytes(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();

@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::schema::Named;
-use super::units::{bytes_of, integer, number_of, seconds};
+use super::units::{bytes_of, bytes_or_unlimited_of, integer, number_of, seconds};
 
 /// The good values of one table. What was wrong has been reported, and reads as if it were not there.
 pub struct View<'t, 'a> {
@@ -55,8 +55,11 @@ impl<'t, 'a> View<'t, 'a> {
         self.value(key)?.get_ref().as_str()
     }
 
-    /// A list of texts with their places; empty if it is not there.
+    /// A list of texts with their places; empty if it is not there. A text that stands alone is a list of one.
     pub fn texts(&self, key: &str) -> Vec<(&'t str, Range<usize>)> {
+        if let Some(text) = self.text(key) {
+            return vec![(text, self.span_of(key))];
+        }
         let items = self.value(key).and_then(|value| value.get_ref().as_array());
         items
             .into_iter()
@@ -133,6 +136,11 @@ impl<'t, 'a> View<'t, 'a> {
     /// Bytes.
     pub fn bytes(&self, key: &str) -> Option<u64> {
         bytes_of(self.value(key)?.get_ref())
+    }
+
+    /// Bytes; the largest number for `-1`, as many as there are.
+    pub fn bytes_or_unlimited(&self, key: &str) -> Option<u64> {
+        bytes_or_unlimited_of(self.value(key)?.get_ref())
     }
 
     /// A duration.

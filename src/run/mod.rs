@@ -20,7 +20,7 @@ use futures_util::{FutureExt, pin_mut};
 use crate::backend::unsandboxed::Unsandboxed;
 use crate::backend::{self, Backend, BackendError};
 use crate::case::{Attempt, Case, Danger, Expect, SpinUntil, Transport};
-use crate::config::{BackendKind, Policy, RangeMode, Sandbox};
+use crate::config::{BackendKind, Policy, RangeConfig, RangeMode, Sandbox};
 use crate::evidence::{Able, Evidence};
 use crate::judge::judge;
 use crate::plan::{self, Planned};
@@ -34,6 +34,8 @@ pub struct Audit {
     pub cases: Vec<Case>,
     /// The sandboxes.
     pub sandboxes: Vec<Sandbox>,
+    /// What of the network beyond this machine may be touched.
+    pub range: RangeConfig,
     /// Only the cases whose `[weakened]` set is the one that the sandbox lacks: what `prove` tries.
     pub only_weakened: bool,
     /// How many short trials at a time.

@@ -279,7 +279,9 @@ pub fn differences(
         "an IPC namespace of its own",
     );
     expect(
-        settings.user.0 == 0 || witness.own_user_namespace || witness.uid == settings.user.0,
+        settings.user.is_root()
+            || witness.own_user_namespace
+            || settings.user.uid().is_none_or(|uid| witness.uid == uid),
         "the unprivileged user",
     );
     let allowed = crate::backend::oci_helper::capability_bits(&settings.capabilities);

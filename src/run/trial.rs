@@ -15,6 +15,7 @@ use super::dose::{GRACE, Given, dose};
 use super::session::Session;
 use crate::backend::{Backend, BackendError, Launch};
 use crate::case::{Attempt, Case, Ceiling, Danger, Need};
+use crate::config::model::NOBODY;
 use crate::config::{BackendKind, Sandbox, Settings};
 use crate::evidence::{Able, Evidence, Fault, SecretFound};
 use crate::host::cgroup::Cgroup;
@@ -135,7 +136,7 @@ impl Trial<'_> {
         let as_user = (self.sandbox.backend == BackendKind::Unsandboxed
             && self.bench.machine.root
             && self.case.needs.contains(&Need::NotRoot))
-        .then_some(Settings::default().user);
+        .then_some(NOBODY);
         let launch = Launch {
             trial: name,
             sandbox: self.sandbox,

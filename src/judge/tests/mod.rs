@@ -60,7 +60,7 @@ fn sandbox() -> Sandbox {
     Sandbox {
         name: "oci".into(),
         backend: BackendKind::Oci,
-        policy: Policy::from_settings(&settings, Level::Standard),
+        policy: Policy::from_settings(&settings, BackendKind::Oci, Level::Standard),
         settings,
         without: Default::default(),
         command: Vec::new(),

@@ -49,10 +49,23 @@ fn what(sandbox: &Sandbox) -> String {
             Some(folder) => format!("the embedded OCI sandbox on {}", folder.display()),
             None => "the embedded OCI sandbox, with nothing in it but the probe".into(),
         },
+        BackendKind::Docker => a_container(sandbox),
         BackendKind::Command => format!("the launcher `{}`", sandbox.command.join(" ")),
         BackendKind::Unsandboxed => {
             "no sandbox at all: the control that must come out ESCAPED".into()
         }
     };
     format!("{place}; level {level}")
+}
+
+fn a_container(sandbox: &Sandbox) -> String {
+    let settings = &sandbox.settings;
+    let image = match &settings.image {
+        Some(image) => format!("a container of {image}"),
+        None => "a container".into(),
+    };
+    match &settings.runtime {
+        Some(runtime) => format!("{image}, by the runtime {runtime}"),
+        None => image,
+    }
 }

@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+use crate::config::{self, Sandbox};
+use crate::diag::Source;
 use crate::report::{Report, sample};
 
 const SCHEMA: &str = include_str!("../../../schema/report-1.schema.json");
@@ -111,6 +113,28 @@ fn json(report: &Report) -> Value {
 fn what_is_written_fits_the_schema() {
     assert_eq!(check(&json(&sample::report())), [""; 0]);
     assert_eq!(check(&json(&sample::empty())), [""; 0]);
+}
+
+#[test]
+fn a_container_fits_the_schema() {
+    let mut report = sample::report();
+    report.sandboxes[0].sandbox = sandbox(
+        "[sandbox.a]\nbackend = 'docker'\nimage = 'a'\nallow_tag = true\nmemswap_limit = -1\n\
+         network_mode = 'inner'\ntmpfs = ['/t:noexec']\nvolumes = ['/h:/h', 'v:/v', '/w']\nruntime = 'runsc'\n",
+    );
+    let value = json(&report);
+    assert_eq!(check(&value), [""; 0]);
+    let settings = &value["sandboxes"][0]["settings"];
+    let said =
+        ["image", "network_mode", "user", "memswap_limit"].map(|key| settings[key].to_string());
+    assert_eq!(said, ["\"a\"", "\"inner\"", "\"image\"", "-1"]);
+    assert_eq!(settings["volumes"][1]["source"]["named"], "v");
+    assert_eq!(settings["volumes"][2]["source"], "anonymous");
+}
+
+fn sandbox(text: &str) -> Sandbox {
+    let project = config::parse(&Source::new("project.toml", text)).expect("valid");
+    project.sandboxes.into_iter().next().expect("one sandbox")
 }
 
 #[test]
