@@ -76,7 +76,7 @@ pub async fn run(
     let planned = audit.planned(bench);
     let mut backends = Vec::new();
     for sandbox in &audit.sandboxes {
-        backends.push(backend::open(sandbox).await);
+        backends.push(backend::open(sandbox, &bench.opening()).await);
     }
     let runner = Runner {
         audit,

@@ -146,6 +146,10 @@ fn refused(phase: Phase, status: u16, message: &str) -> BackendError {
             BackendError::new("network-missing", text)
                 .help("`network_mode` names a network that this engine does not have: `docker network ls`")
         }
+        Phase::Create if says("bind source path does not exist") || says("statfs") => {
+            BackendError::new("mount-missing", text)
+                .help("the engine does not see that file or folder: the path is one of the engine's machine")
+        }
         _ if status == 404 && says("No such container") => BackendError::new("container-gone", text)
             .help("somebody else removed it: nothing was decided"),
         _ => BackendError::new("engine-failed", text),
