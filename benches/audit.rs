@@ -46,6 +46,7 @@ async fn library_against_bare_loop() {
         sandboxes: vec![sandbox],
         only_weakened: false,
         jobs: run::default_jobs(&bench),
+        fresh: true,
     };
     let count = audit.planned(&bench).len();
     let mut ratios = Vec::new();

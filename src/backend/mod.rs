@@ -32,6 +32,11 @@ pub trait Backend {
     /// What the backend does itself when a run is too long or prints too much.
     fn enforces(&self, settings: &Settings) -> Enforces;
 
+    /// Whether cases that only look may be tried in one sandbox, one after the other.
+    fn shares(&self) -> bool {
+        false
+    }
+
     /// What stands behind the sandbox, as a digest: the root file system's, the launcher's.
     fn digest(&self, sandbox: &Sandbox) -> Option<String>;
 

@@ -232,6 +232,10 @@ impl Backend for Oci {
         }
     }
 
+    fn shares(&self) -> bool {
+        true
+    }
+
     fn digest(&self, sandbox: &Sandbox) -> Option<String> {
         match &sandbox.settings.rootfs {
             Some(folder) => Some(format!("{} (a folder, not pinned)", folder.display())),

@@ -77,6 +77,9 @@ pub struct Run {
     /// How many short trials at a time [default: twice the CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: Option<u16>,
+    /// A sandbox of its own for every case, also for those that only look
+    #[arg(long)]
+    pub fresh: bool,
     /// Any launcher, with its arguments; the probe's own command is appended, and `{probe}` in an argument stands for
     /// its path
     #[arg(last = true, value_name = "LAUNCHER")]

@@ -41,6 +41,7 @@ pub fn run(arguments: &Run) -> Result<i32> {
         range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: false,
         jobs: arguments.jobs.map(usize::from),
+        fresh: arguments.fresh,
         files,
     };
     let decide =
@@ -86,6 +87,7 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
         range: RangeConfig::default(),
         only_weakened: true,
         jobs: None,
+        fresh: false,
         files,
     };
     // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
@@ -123,6 +125,7 @@ struct Plan {
     range: RangeConfig,
     only_weakened: bool,
     jobs: Option<usize>,
+    fresh: bool,
     files: Files,
 }
 
@@ -162,6 +165,7 @@ fn carry_out(
         let audit = Audit {
             jobs: plan.jobs.unwrap_or_else(|| run::default_jobs(&bench)),
             only_weakened: plan.only_weakened,
+            fresh: plan.fresh,
             cases: plan.cases,
             sandboxes: plan.sandboxes,
             range: plan.range,

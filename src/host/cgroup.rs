@@ -235,6 +235,17 @@ pub struct Bounds {
     pub memory: Option<u64>,
 }
 
+impl Bounds {
+    /// Bounds that both fit into.
+    pub fn wider(self, other: Self) -> Self {
+        let most = |one: Option<u64>, two: Option<u64>| Some(one?.max(two?));
+        Self {
+            pids: most(self.pids, other.pids),
+            memory: most(self.memory, other.memory),
+        }
+    }
+}
+
 impl Cgroup {
     /// The group that a process is in, whoever made it; `None` where it cannot be seen from here.
     pub fn of_process(pid: i32) -> Option<Self> {

@@ -1,18 +1,21 @@
-//! The course of one trial: from the probe's first line to the last look after the run's end. What happens is followed,
+//! The course of one sandbox: from the probe's first line to the last look after the run's end. What happens is followed,
 //! and ended where the sandbox, the case or the limiter has to; nothing is judged.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use escape_audit_probe::wire::{Message, Outcome};
+use futures_util::stream::{self, StreamExt};
 use tokio::time::{Instant, sleep};
 
-use super::dose::{self, Dose, GRACE};
+use super::dose::{Dose, GRACE};
+use super::instance::Instance;
 use super::observe::{self, Meter};
 use super::records::Event;
 use super::session::{Happening, Session};
-use super::trial::{Trial, millis};
+use super::trial::millis;
 use crate::backend::{Enforces, Stop};
-use crate::case::{Attempt, Danger, KilledBy, Need, SpinUntil, UnixTarget, WriteInto};
+use crate::case::{Attempt, Case, Danger, KilledBy, Need, SpinUntil, UnixTarget, WriteInto};
 use crate::config::BackendKind;
 use crate::evidence::{Cause, End, Fault, Start, Target};
 use crate::host::counters::Ceilings;
@@ -20,6 +23,8 @@ use crate::host::mounts::Translator;
 use crate::host::proc;
 use crate::range::TargetSpec;
 
+/// How many canaries are touched at a time, by a helper that does one after the other.
+const TOUCHES_AT_ONCE: usize = 8;
 /// How long the start record may take. A launcher may have an image to unpack.
 const START_DEADLINE: Duration = Duration::from_secs(20);
 /// How long a launcher may take to end after its probe did.
@@ -31,14 +36,9 @@ const SETTLE: Duration = Duration::from_millis(400);
 /// How long a network that comes up after the program has started is waited for.
 const NETWORK_SETTLES: Duration = Duration::from_secs(1);
 
-impl Trial<'_> {
+impl Instance<'_> {
     /// From the first line to the end of the run.
-    pub(super) async fn converse(
-        &mut self,
-        session: &mut Session,
-        specs: &[TargetSpec],
-        enforces: Enforces,
-    ) {
+    pub(super) async fn converse(&mut self, session: &mut Session, enforces: Enforces) {
         let hello = Message::new(&["hello"])
             .with("nonce", &self.nonce)
             .with("name", &self.thread_name);
@@ -48,56 +48,72 @@ impl Trial<'_> {
         }
         self.meet(session).await;
         let outside = |fault: &Fault| fault.code.starts_with("outside-");
-        if self.seen.already_root || self.seen.evidence.faults.iter().any(outside) {
+        let for_nothing = self.trials.iter().all(|trial| trial.already_root);
+        if for_nothing || self.common.faults.iter().any(outside) {
             session.running.life.stop(Stop::Sandbox).await;
             return;
         }
         // Where the host's files appear inside is known only now.
-        let translator = self.translator();
-        let dose = &dose::dose(
-            self.case,
-            &self.sandbox.policy,
-            &self.given(specs, &translator),
-        );
-        let before = self.alive(specs).await;
+        let doses = self.doses(&self.translator());
+        let before = self.alive().await;
         let mut meter = Meter::new(session.running.payload.clone());
-        let go = Message::new(&["go"]);
-        session.say(&[dose.message.clone(), go]).await;
-        self.watch(session, dose, enforces, &mut meter).await;
+        let mut list: Vec<Message> = doses.iter().map(|dose| dose.message.clone()).collect();
+        list.push(Message::new(&["go"]));
+        session.say(&list).await;
+        self.watch(session, &doses, enforces, &mut meter).await;
         // The counters are there as long as the group is: even after the first process ended.
         meter.sample();
-        let evidence = &mut self.seen.evidence;
         if meter.oom_kills() > 0
-            && !session.records.inside.ended
-            && let End::ByItself { .. } = evidence.end
+            && !session.records.ended()
+            && let End::ByItself { .. } = self.common.end
         {
             let after_ms = millis(self.started.elapsed());
-            evidence.end = End::BySandbox {
+            self.common.end = End::BySandbox {
                 cause: Cause::Memory,
                 after_ms,
             };
         }
         session.drain().await;
-        if let Some(measure) = &dose.measure {
-            let count = meter.count(measure, &session.records.inside, &evidence.end);
-            evidence.counts.extend(count);
+        for (id, (trial, dose)) in self.trials.iter_mut().zip(&doses).enumerate() {
+            if let Some(measure) = &dose.measure {
+                let inside = session.records.inside(id);
+                let count = meter.count(measure, &inside, &self.common.end);
+                trial.evidence.counts.extend(count);
+            }
         }
         let ended = std::time::Instant::now();
-        self.watch_on(session, dose).await;
-        let after = self.alive(specs).await;
-        let evidence = &mut self.seen.evidence;
-        for ((spec, before), after) in specs.iter().zip(before).zip(after) {
-            evidence.targets.push(Target {
-                canary: spec.canary,
-                position: spec.position,
-                address: spec.address.clone(),
-                alive: before && after,
-            });
+        self.watch_on(session, &doses).await;
+        let after = self.alive().await;
+        let range = &self.order.bench.range;
+        for trial in &mut self.trials {
+            trial.evidence.targets = trial
+                .specs
+                .iter()
+                .map(|spec| Target {
+                    canary: spec.canary,
+                    position: spec.position,
+                    address: spec.address.clone(),
+                    alive: before.contains(&spec.address) && after.contains(&spec.address),
+                })
+                .collect();
+            trial.evidence.touches = range.touches(&trial.token, self.started, Some(ended));
         }
-        evidence.touches = self
-            .bench
-            .range
-            .touches(&self.token, self.started, Some(ended));
+    }
+
+    /// The addresses of all targets that answer now.
+    async fn alive(&self) -> BTreeSet<String> {
+        let specs = self.trials.iter().flat_map(|trial| &trial.specs);
+        let each: BTreeMap<&str, &TargetSpec> =
+            specs.map(|spec| (spec.address.as_str(), spec)).collect();
+        stream::iter(each.into_values())
+            .map(|spec| async move {
+                let alive = self.order.bench.range.alive(spec).await;
+                alive.then(|| spec.address.clone())
+            })
+            .buffer_unordered(TOUCHES_AT_ONCE)
+            .filter_map(std::future::ready)
+            .collect()
+            .await
     }
 
     async fn wait_for_start(&mut self, session: &mut Session) -> bool {
@@ -116,7 +132,7 @@ impl Trial<'_> {
                 }
                 Happening::Exited(status) => {
                     session.drain().await;
-                    self.seen.evidence.end = End::ByItself { status };
+                    self.common.end = End::ByItself { status };
                     return false;
                 }
                 Happening::Late => {
@@ -140,11 +156,12 @@ impl Trial<'_> {
             pid = proc::named(&self.thread_name).first().copied();
             sleep(Duration::from_millis(10)).await;
         }
-        let witness = pid.and_then(|pid| proc::witness(pid, &self.bench.baseline(self.sandbox)));
-        if self.sandbox.backend == BackendKind::Command {
+        let witness =
+            pid.and_then(|pid| proc::witness(pid, &self.order.bench.baseline(self.order.sandbox)));
+        if self.order.sandbox.backend == BackendKind::Command {
             let launcher = session.running.life.launcher();
             let fault = self.out_of_bounds(witness.as_ref().map(|witness| witness.pid), launcher);
-            self.seen.evidence.faults.extend(fault);
+            self.common.faults.extend(fault);
         }
         let Some(witness) = witness else { return };
         let ceilings = session
@@ -157,20 +174,22 @@ impl Trial<'_> {
             Start::Seen { uid, .. } => uid,
             _ => witness.uid,
         };
-        let needs_not_root = self.case.needs.contains(&Need::NotRoot);
-        self.seen.already_root = needs_not_root && (witness.uid == 0 || inside_uid == 0);
+        for trial in &mut self.trials {
+            let needs_not_root = trial.case.needs.contains(&Need::NotRoot);
+            trial.already_root = needs_not_root && (witness.uid == 0 || inside_uid == 0);
+        }
         // Around a launcher the group is the limiter's, whose bounds are no promise of the sandbox.
-        let ceilings_are_its_own = self.sandbox.backend == BackendKind::Oci;
-        self.seen.in_force = observe::in_force(&witness, ceilings_are_its_own.then_some(&ceilings));
-        self.seen.not_engaged = self.is_a_launcher() && self.bench.adds_nothing(&witness);
-        self.seen.evidence.faults.extend(observe::differences(
-            self.sandbox,
-            self.settings,
+        let ceilings_are_its_own = self.order.sandbox.backend == BackendKind::Oci;
+        self.in_force = observe::in_force(&witness, ceilings_are_its_own.then_some(&ceilings));
+        self.not_engaged = self.is_a_launcher() && self.order.bench.adds_nothing(&witness);
+        self.common.faults.extend(observe::differences(
+            self.order.sandbox,
+            self.order.settings,
             &witness,
             &ceilings,
-            self.bench.counts_swap,
+            self.order.bench.counts_swap,
         ));
-        self.seen.evidence.witness = Some(witness);
+        self.common.witness = Some(witness);
     }
 
     /// A launcher may hand the probe over to a daemon, which starts it outside the range and the limiter. There a silent
@@ -178,12 +197,12 @@ impl Trial<'_> {
     fn out_of_bounds(&self, probe: Option<i32>, launcher: Option<i32>) -> Option<Fault> {
         let held = |pid: i32| self.limiter.as_ref().is_some_and(|group| group.holds(pid));
         let ours = |pid: i32| held(pid) || launcher.is_some_and(|l| proc::descends(pid, l));
-        let in_network = self.case.attempt.is_network()
-            || self.case.attempt
-                == Attempt::ConnectUnix {
-                    to: UnixTarget::Abstract,
-                };
-        if in_network && !probe.is_some_and(|pid| self.bench.in_range(pid)) {
+        let abstract_socket = Attempt::ConnectUnix {
+            to: UnixTarget::Abstract,
+        };
+        let in_network =
+            self.any(|case| case.attempt.is_network() || case.attempt == abstract_socket);
+        if in_network && !probe.is_some_and(|pid| self.order.bench.in_range(pid)) {
             return Some(Fault {
                 code: "outside-range",
                 text: "the probe is in another network than the range, or was not seen by the host: where its packets \
@@ -195,7 +214,7 @@ impl Trial<'_> {
             Some(_) => probe.is_some_and(held),
             None => probe.is_some_and(ours),
         };
-        (self.case.danger >= Danger::Loads && !bounded).then(|| Fault {
+        (self.any(|case| case.danger >= Danger::Loads) && !bounded).then(|| Fault {
             code: "outside-limiter",
             text: "the probe was started outside the group that bounds and counts it: no load was put on"
                 .into(),
@@ -206,43 +225,48 @@ impl Trial<'_> {
     async fn watch(
         &mut self,
         session: &mut Session,
-        dose: &Dose,
+        doses: &[Dose],
         enforces: Enforces,
         meter: &mut Meter,
     ) {
-        let policy = &self.sandbox.policy;
-        let begun = Instant::now();
-        meter.begin();
+        let policy = &self.order.sandbox.policy;
         let promised = policy.timeout.filter(|_| self.tries_the_timeout());
-        let sandbox_ends = policy
-            .timeout
-            .filter(|_| enforces.timeout)
-            .map(|t| begun + t);
-        let limiter_ends = match promised {
-            Some(timeout) => begun + timeout + GRACE,
-            None => begun + dose.deadline + EXIT_DEADLINE,
-        };
+        // Whatever ends the run or is measured has its sandbox to itself.
+        let killed_by = doses.iter().find_map(|dose| dose.killed_by);
+        let measures = doses.iter().any(|dose| dose.measure.is_some());
+        let mut deadline = doses.first().map_or(GRACE, |dose| dose.deadline);
+        // Clocks run from the begin of an attempt: what shares a sandbox shares no timeout.
+        let mut begun = Instant::now();
+        meter.begin();
         let mut trial_ends: Option<Instant> = None;
         let mut probe_ended: Option<Instant> = None;
         loop {
             let now = Instant::now();
+            let sandbox_ends = policy
+                .timeout
+                .filter(|_| enforces.timeout)
+                .map(|timeout| begun + timeout);
+            let limiter_ends = match promised {
+                Some(timeout) => begun + timeout + GRACE,
+                None => begun + deadline + EXIT_DEADLINE,
+            };
             if session.exited().is_none() && self.still_running() {
                 if enforces.output
                     && policy
                         .output
-                        .is_some_and(|most| session.records.inside.output_bytes > most)
+                        .is_some_and(|most| session.records.output_bytes() > most)
                 {
                     self.end_by_sandbox(session, Cause::Output, begun).await;
                 } else if sandbox_ends.is_some_and(|at| now >= at) {
                     self.end_by_sandbox(session, Cause::Timeout, begun).await;
                 } else if trial_ends.is_some_and(|at| now >= at) {
-                    self.end_by_trial(session, dose.killed_by).await;
+                    self.end_by_trial(session, killed_by).await;
                 } else if now >= limiter_ends && probe_ended.is_none() {
                     meter.sample();
                     self.end_by_limiter(session, promised.is_some()).await;
                 }
             }
-            if !self.still_running() && now >= begun + dose.deadline + EXIT_DEADLINE {
+            if !self.still_running() && now >= begun + deadline + EXIT_DEADLINE {
                 break;
             }
             if probe_ended.is_some_and(|at| now >= at + EXIT_DEADLINE) {
@@ -253,30 +277,31 @@ impl Trial<'_> {
                 session.running.life.stop(Stop::Group).await;
                 break;
             }
-            let step = if dose.measure.is_some() {
-                SAMPLE
-            } else {
-                SAMPLE * 5
-            };
+            let step = if measures { SAMPLE } else { SAMPLE * 5 };
             match session.next(now + step).await {
                 Happening::Told(events) => {
                     for event in events {
                         match event {
-                            Event::Begin => meter.begin(),
-                            Event::Hold => {
+                            Event::Begin(id) => {
+                                begun = Instant::now();
+                                self.note_time(id, true);
+                                deadline = doses.get(id).map_or(deadline, |dose| dose.deadline);
+                                meter.begin();
+                            }
+                            Event::Hold(id) => {
                                 meter.sample();
-                                self.look_while_held();
+                                self.look_while_held(id);
                                 self.wait_for_a_late_network().await;
-                                session
-                                    .say(&[Message::new(&["next"]).with("id", "a")])
-                                    .await;
+                                let next = Message::new(&["next"]).with("id", id.to_string());
+                                session.say(&[next]).await;
                             }
                             Event::Step(what, Outcome::Ok)
                                 if what == "detach"
-                                    && dose.killed_by.is_some_and(|by| by != KilledBy::Timeout) =>
+                                    && killed_by.is_some_and(|by| by != KilledBy::Timeout) =>
                             {
                                 trial_ends = Some(Instant::now() + SETTLE);
                             }
+                            Event::Done(id) => self.note_time(id, false),
                             Event::End => {
                                 meter.sample();
                                 session.hang_up();
@@ -291,8 +316,8 @@ impl Trial<'_> {
                 Happening::Exited(status) => {
                     meter.sample();
                     if self.still_running() {
-                        let ended = session.records.inside.ended;
-                        self.seen.evidence.end =
+                        let ended = session.records.ended();
+                        self.common.end =
                             ended_alone(status, promised, self.started.elapsed(), ended);
                     }
                     break;
@@ -313,28 +338,30 @@ impl Trial<'_> {
     /// looked for everywhere; otherwise the group holds all that there is, and looking at every process costs more
     /// than the trial.
     pub(super) fn searched_name(&self) -> Option<&str> {
-        let may_be_elsewhere =
-            self.is_a_launcher() || matches!(self.case.attempt, Attempt::Outlive { .. });
+        let may_be_elsewhere = self.is_a_launcher()
+            || self.any(|case| matches!(case.attempt, Attempt::Outlive { .. }));
         may_be_elsewhere.then_some(self.thread_name.as_str())
     }
 
     fn is_a_launcher(&self) -> bool {
-        self.sandbox.backend == BackendKind::Command
+        self.order.sandbox.backend == BackendKind::Command
     }
 
     fn still_running(&self) -> bool {
-        self.seen.evidence.end == End::Unknown
+        self.common.end == End::Unknown
     }
 
     fn tries_the_timeout(&self) -> bool {
-        matches!(
-            self.case.attempt,
-            Attempt::Spin {
-                until: SpinUntil::Timeout
-            } | Attempt::Outlive {
-                killed_by: KilledBy::Timeout
-            }
-        )
+        self.any(|case| {
+            matches!(
+                case.attempt,
+                Attempt::Spin {
+                    until: SpinUntil::Timeout
+                } | Attempt::Outlive {
+                    killed_by: KilledBy::Timeout
+                }
+            )
+        })
     }
 
     async fn end_by_sandbox(&mut self, session: &mut Session, cause: Cause, begun: Instant) {
@@ -342,7 +369,7 @@ impl Trial<'_> {
         if cause == Cause::Output {
             session.cut_off();
         }
-        self.seen.evidence.end = End::BySandbox {
+        self.common.end = End::BySandbox {
             cause,
             after_ms: millis(begun.elapsed()),
         };
@@ -358,7 +385,7 @@ impl Trial<'_> {
                 _ => Stop::Launcher,
             })
             .await;
-        self.seen.evidence.end = End::ByTrial;
+        self.common.end = End::ByTrial;
     }
 
     /// The promised timeout and the grace are over, or the attempt does not end: what is there now is a survivor.
@@ -366,36 +393,49 @@ impl Trial<'_> {
         if timeout_was_promised {
             let payload = session.running.payload.as_ref();
             let survivors = observe::survivors(payload, self.searched_name());
-            self.seen.evidence.survivors.extend(survivors);
+            self.common.survivors.extend(survivors);
         }
-        self.seen.evidence.end = End::ByLimiter {
+        self.common.end = End::ByLimiter {
             cause: Cause::Timeout,
         };
         session.running.life.stop(Stop::Group).await;
     }
 
-    /// What the host can see only while the probe waits.
-    fn look_while_held(&mut self) {
-        let scratch = WriteInto::Scratch;
-        if self.case.attempt == (Attempt::WriteFile { into: scratch }) {
-            // Promised scratch may be a folder of the host.
-            return;
+    fn note_time(&mut self, id: usize, begins: bool) {
+        if let Some(trial) = self.trials.get_mut(id) {
+            let time = if begins {
+                &mut trial.began
+            } else {
+                &mut trial.ended
+            };
+            *time = Some(std::time::Instant::now());
         }
-        let token = self.token.as_str();
-        self.seen
-            .evidence
-            .host_files
-            .extend(self.bench.plants.host_files_with(token));
+    }
+
+    /// What the host can see only while the probe waits.
+    fn look_while_held(&mut self, id: usize) {
+        let scratch = WriteInto::Scratch;
+        // Promised scratch may be a folder of the host.
+        let may_be_found = |case: &Case| case.attempt != Attempt::WriteFile { into: scratch };
+        let plants = &self.order.bench.plants;
+        if let Some(trial) = self
+            .trials
+            .get_mut(id)
+            .filter(|trial| may_be_found(trial.case))
+        {
+            let found = plants.host_files_with(trial.token.as_str());
+            trial.evidence.host_files.extend(found);
+        }
     }
 
     /// A launcher may start the program first and connect its network afterwards. Where that happens, what was refused
     /// before proves nothing.
     async fn wait_for_a_late_network(&mut self) {
-        let witness = self.seen.evidence.witness.as_ref();
+        let witness = self.common.witness.as_ref();
         let Some(witness) = witness.filter(|witness| witness.no_route == Some(true)) else {
             return;
         };
-        if !self.is_a_launcher() || !self.case.attempt.is_network() {
+        if !self.is_a_launcher() || !self.any(|case| case.attempt.is_network()) {
             return;
         }
         let pid = witness.pid;
@@ -409,27 +449,31 @@ impl Trial<'_> {
     }
 
     fn translator(&self) -> Translator {
-        let attempt = &self.case.attempt;
-        let path = UnixTarget::Path;
-        let about_files = matches!(
-            attempt,
-            Attempt::ReadFile { .. }
-                | Attempt::WriteFile {
-                    into: WriteInto::Host
-                }
-        ) || *attempt == Attempt::ConnectUnix { to: path };
-        match &self.seen.evidence.witness {
+        let about_files = self.any(|case| {
+            matches!(
+                case.attempt,
+                Attempt::ReadFile { .. }
+                    | Attempt::WriteFile {
+                        into: WriteInto::Host
+                    }
+                    | Attempt::ConnectUnix {
+                        to: UnixTarget::Path
+                    }
+            )
+        });
+        match &self.common.witness {
             Some(witness) if about_files => Translator::of(witness.pid),
             _ => Translator::default(),
         }
     }
 
     /// After the end of the run: late beacons and survivors count.
-    async fn watch_on(&mut self, session: &mut Session, dose: &Dose) {
+    async fn watch_on(&mut self, session: &mut Session, doses: &[Dose]) {
         session.running.life.after_end();
-        let wait = dose.watch;
+        let longest = doses.iter().map(|dose| dose.watch).max();
+        let wait = longest.filter(|_| self.order.watches).unwrap_or_default();
         sleep(wait).await;
-        self.seen.evidence.watched = wait;
+        self.common.watched = wait;
         let payload = session.running.payload.clone();
         let look = || observe::survivors(payload.as_ref(), self.searched_name());
         let mut survivors = look();
@@ -441,7 +485,7 @@ impl Trial<'_> {
             sleep(Duration::from_millis(25)).await;
             survivors = look();
         }
-        self.seen.evidence.survivors.extend(survivors);
+        self.common.survivors.extend(survivors);
     }
 }
 

@@ -72,9 +72,9 @@ pub struct Measure {
     pub passed_above: f64,
 }
 
-/// The dose of this case under this policy.
-pub fn dose(case: &Case, policy: &Policy, given: &Given) -> Dose {
-    let mut line = Line::new(case.attempt.kind());
+/// The dose of this case under this policy; `id` is the attempt's place in the list.
+pub fn dose(case: &Case, id: usize, policy: &Policy, given: &Given) -> Dose {
+    let mut line = Line::new(id, case.attempt.kind());
     let mut deadline = Duration::from_secs(10);
     let mut measure = None;
     let mut watch = Duration::ZERO;
@@ -264,11 +264,11 @@ struct Line {
 }
 
 impl Line {
-    fn new(kind: &str) -> Self {
+    fn new(id: usize, kind: &str) -> Self {
         let kind = if kind == "http" { "connect" } else { kind };
         Self {
             message: Message::new(&["attempt"])
-                .with("id", "a")
+                .with("id", id.to_string())
                 .with("kind", kind),
         }
     }

@@ -15,28 +15,28 @@ const MAX_HEAD: usize = 8192;
 /// How many steps, facts and contradictions are kept.
 const MAX_KEPT: usize = 16_384;
 
-/// What a record told.
+/// What a record told. Attempts are known by their place in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The probe runs.
     Start,
     /// The attempt begins.
-    Begin,
+    Begin(usize),
     /// A step of this kind, with its outcome.
     Step(String, Outcome),
     /// A fact under this key.
     Fact(String),
-    /// The probe waits for the harness's word.
-    Hold,
+    /// The probe waits for the harness's word on this attempt.
+    Hold(usize),
     /// The attempt ended.
-    Done,
+    Done(usize),
     /// The probe has nothing more to do.
     End,
     /// It found its standard input empty.
     NoInput,
 }
 
-/// The reader of one trial.
+/// The reader of one session.
 #[derive(Debug)]
 pub struct Records {
     nonce: String,
@@ -45,29 +45,57 @@ pub struct Records {
     overlong: bool,
     /// Whether the probe started.
     pub start: Start,
-    /// What it told.
-    pub inside: Inside,
     /// What does not fit together.
     pub contradictions: Vec<String>,
+    /// What concerns the session, whatever the attempt.
+    common: Inside,
+    /// What each attempt told.
+    attempts: Vec<Inside>,
+    /// The attempt that began last.
+    current: Option<usize>,
 }
 
 impl Records {
-    /// A reader for the trial with this nonce.
-    pub fn new(nonce: &str) -> Self {
+    /// A reader for the session with this nonce and so many attempts.
+    pub fn new(nonce: &str, attempts: usize) -> Self {
         Self {
             nonce: nonce.to_owned(),
             next: 0,
             line: Vec::new(),
             overlong: false,
             start: Start::Missing,
-            inside: Inside::default(),
             contradictions: Vec::new(),
+            common: Inside::default(),
+            attempts: vec![Inside::default(); attempts],
+            current: None,
         }
+    }
+
+    /// What was told of this attempt, and of the session.
+    pub fn inside(&self, attempt: usize) -> Inside {
+        let own = self.attempts.get(attempt).cloned().unwrap_or_default();
+        Inside {
+            begun: own.begun,
+            steps: own.steps,
+            facts: own.facts,
+            done: own.done,
+            ..self.common.clone()
+        }
+    }
+
+    /// Whether the probe's last record came.
+    pub fn ended(&self) -> bool {
+        self.common.ended
+    }
+
+    /// Bytes on standard output and error together.
+    pub fn output_bytes(&self) -> u64 {
+        self.common.output_bytes
     }
 
     /// Takes what was read from standard output and gives back what it told, in order.
     pub fn output(&mut self, bytes: &[u8]) -> Vec<Event> {
-        self.inside.output_bytes += bytes.len() as u64;
+        self.common.output_bytes += bytes.len() as u64;
         let mut events = Vec::new();
         for byte in bytes {
             if *byte == b'\n' {
@@ -88,8 +116,8 @@ impl Records {
 
     /// Takes what was read from standard error.
     pub fn error(&mut self, bytes: &[u8]) {
-        self.inside.output_bytes += bytes.len() as u64;
-        keep(&mut self.inside.error_head, bytes);
+        self.common.output_bytes += bytes.len() as u64;
+        keep(&mut self.common.error_head, bytes);
     }
 
     /// The stream ended; what is left in the line is noise.
@@ -101,14 +129,20 @@ impl Records {
     }
 
     fn noise(&mut self, line: &[u8]) {
-        self.inside.noise_lines += 1;
-        keep(&mut self.inside.output_head, line);
-        keep(&mut self.inside.output_head, b"\n");
+        self.common.noise_lines += 1;
+        keep(&mut self.common.output_head, line);
+        keep(&mut self.common.output_head, b"\n");
     }
 
     fn take(&mut self, line: &[u8]) -> Option<Event> {
         match Message::decode(line) {
-            Ok(message) => self.record(&message),
+            Ok(message) => match self.record(&message) {
+                Ok(event) => event,
+                Err(why) => {
+                    self.contradict(why);
+                    None
+                }
+            },
             Err(Malformed::NotOurs) => {
                 self.noise(line);
                 None
@@ -121,107 +155,116 @@ impl Records {
         }
     }
 
-    fn record(&mut self, message: &Message) -> Option<Event> {
+    fn record(&mut self, message: &Message) -> Result<Option<Event>, String> {
         let [nonce, number, kind] = message.words.as_slice() else {
-            self.contradict("a record without nonce, number and kind".into());
-            return None;
+            return Err("a record without nonce, number and kind".into());
         };
         if nonce == "-" && kind == "no-input" {
             if self.start == Start::Missing {
                 self.start = Start::NoInput;
             }
-            return Some(Event::NoInput);
+            return Ok(Some(Event::NoInput));
         }
         if *nonce != self.nonce {
             if self.start == Start::Missing {
                 self.start = Start::Foreign("a record with another nonce".into());
             }
-            self.contradict("a record with another nonce".into());
-            return None;
+            return Err("a record with another nonce".into());
         }
         if number.parse() != Ok(self.next) {
-            self.contradict(format!(
+            return Err(format!(
                 "record {} expected, another number came",
                 self.next
             ));
-            return None;
         }
         self.next += 1;
-        self.known(kind, message)
+        self.known(kind, message).map(Some)
     }
 
-    fn known(&mut self, kind: &str, message: &Message) -> Option<Event> {
-        if kind != "start" && !matches!(self.start, Start::Seen { .. }) {
-            self.contradict("a record before the start record".into());
-            return None;
-        }
-        let text = |key: &str| message.text(key).unwrap_or_default().to_owned();
-        let outcome = || message.text("result").and_then(Outcome::decode);
-        let event = match kind {
+    fn known(&mut self, kind: &str, message: &Message) -> Result<Event, String> {
+        let started = matches!(self.start, Start::Seen { .. });
+        match kind {
             "start" if self.start == Start::Missing => {
                 self.start = Start::Seen {
                     uid: message.number("uid").unwrap_or(u32::MAX),
-                    boot: text("boot"),
+                    boot: message.text("boot").unwrap_or_default().to_owned(),
                 };
-                Event::Start
+                Ok(Event::Start)
             }
-            "begin" if !self.inside.begun => {
-                self.inside.begun = true;
-                Event::Begin
+            _ if !started => Err("a record before the start record".into()),
+            "end" if !self.common.ended => {
+                self.common.ended = true;
+                Ok(Event::End)
             }
+            "begin" => self.begin(message),
+            "step" | "fact" | "hold" | "done" => self.of_attempt(kind, message),
+            "start" | "end" => Err(format!("a second record `{kind}`")),
+            _ => Err("a record of an unknown kind".into()),
+        }
+    }
+
+    /// Attempts begin in the order of the list, each once, and after the one before has ended.
+    fn begin(&mut self, message: &Message) -> Result<Event, String> {
+        let due = self.current.map_or(0, |current| current + 1);
+        let before_is_done = self
+            .current
+            .is_none_or(|current| self.attempts[current].done.is_some());
+        if message.number("id") != Some(due) || due >= self.attempts.len() || !before_is_done {
+            return Err("an attempt began out of turn".into());
+        }
+        self.current = Some(due);
+        self.attempts[due].begun = true;
+        Ok(Event::Begin(due))
+    }
+
+    /// What an attempt tells, between its begin and its end.
+    fn of_attempt(&mut self, kind: &str, message: &Message) -> Result<Event, String> {
+        let id: Option<usize> = message.number("id");
+        let current = self.current.filter(|current| id == Some(*current));
+        let Some(current) = current else {
+            return Err(format!(
+                "a record `{kind}` of an attempt whose turn it is not"
+            ));
+        };
+        let inside = &mut self.attempts[current];
+        if inside.done.is_some() {
+            return Err(format!("a record `{kind}` after the end of its attempt"));
+        }
+        let text = |key: &str| message.text(key).unwrap_or_default().to_owned();
+        let outcome = || message.text("result").and_then(Outcome::decode);
+        match kind {
             "step" => {
-                let Some(outcome) = outcome() else {
-                    self.contradict("a step without a result".into());
-                    return None;
-                };
+                let outcome = outcome().ok_or("a step without a result")?;
                 let what = text("what");
-                if self.inside.steps.len() < MAX_KEPT {
-                    self.inside.steps.push(Step {
-                        what: what.clone(),
-                        target: text("target"),
-                        outcome,
-                    });
-                } else {
-                    self.contradict("more steps than any attempt makes".into());
+                if inside.steps.len() >= MAX_KEPT {
+                    return Err("more steps than any attempt makes".into());
                 }
-                Event::Step(what, outcome)
+                inside.steps.push(Step {
+                    what: what.clone(),
+                    target: text("target"),
+                    outcome,
+                });
+                Ok(Event::Step(what, outcome))
             }
             "fact" => {
                 let key = text("key");
-                if self.inside.facts.len() < MAX_KEPT {
-                    self.inside.facts.push(Fact {
-                        key: key.clone(),
-                        name: text("name"),
-                        value: message.bytes("value").unwrap_or_default().to_vec(),
-                    });
-                } else {
-                    self.contradict("more facts than any attempt reports".into());
+                if inside.facts.len() >= MAX_KEPT {
+                    return Err("more facts than any attempt reports".into());
                 }
-                Event::Fact(key)
+                inside.facts.push(Fact {
+                    key: key.clone(),
+                    name: text("name"),
+                    value: message.bytes("value").unwrap_or_default().to_vec(),
+                });
+                Ok(Event::Fact(key))
             }
-            "hold" => Event::Hold,
-            "done" if self.inside.done.is_none() => {
-                let Some(outcome) = outcome() else {
-                    self.contradict("an end of the attempt without a result".into());
-                    return None;
-                };
-                self.inside.done = Some(outcome);
-                Event::Done
-            }
-            "end" if !self.inside.ended => {
-                self.inside.ended = true;
-                Event::End
-            }
-            "start" | "begin" | "done" | "end" => {
-                self.contradict(format!("a second record `{kind}`"));
-                return None;
-            }
+            "hold" => Ok(Event::Hold(current)),
             _ => {
-                self.contradict("a record of an unknown kind".into());
-                return None;
+                let outcome = outcome().ok_or("an end of the attempt without a result")?;
+                inside.done = Some(outcome);
+                Ok(Event::Done(current))
             }
-        };
-        Some(event)
+        }
     }
 
     fn contradict(&mut self, what: String) {
@@ -242,13 +285,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn honest() -> &'static [u8] {
-        b"EA1 n 0 start uid=7 boot=b\nEA1 n 1 begin id=a kind=run\nEA1 n 2 step id=a what=run target= result=ok\n\
-          EA1 n 3 done id=a result=ok\nEA1 n 4 end\n"
+        b"EA1 n 0 start uid=7 boot=b\nEA1 n 1 begin id=0 kind=run\nEA1 n 2 step id=0 what=run target= result=ok\n\
+          EA1 n 3 done id=0 result=ok\nEA1 n 4 end\n"
     }
 
     #[test]
     fn an_honest_session_is_read_whole() {
-        let mut records = Records::new("n");
+        let mut records = Records::new("n", 1);
         let events = records.output(honest());
         assert_eq!(events.len(), 5);
         assert_eq!(
@@ -258,7 +301,7 @@ mod tests {
                 boot: "b".into()
             }
         );
-        assert!(records.inside.ended && records.contradictions.is_empty());
+        assert!(records.ended() && records.contradictions.is_empty());
     }
 
     #[test]
@@ -266,21 +309,38 @@ mod tests {
         for forged in [
             "EA1 other 0 start uid=0\n",
             "EA1 n 1 end\n",
-            "EA1 n 0 begin id=a\n",
+            "EA1 n 0 begin id=0\n",
             "EA1 n 0 start uid=0\nEA1 n 1 start uid=0\n",
             "EA1 n 0 start uid=0\nEA1 n 0 start uid=0\n",
             "EA1 n 0 start uid=%\n",
             "EA1\n",
+            "EA1 n 0 start uid=0\nEA1 n 1 step id=0 what=run target= result=ok\n",
+            "EA1 n 0 start uid=0\nEA1 n 1 begin id=1\n",
+            "EA1 n 0 start uid=0\nEA1 n 1 begin id=0\nEA1 n 2 begin id=0\n",
         ] {
-            let mut records = Records::new("n");
+            let mut records = Records::new("n", 1);
             records.output(forged.as_bytes());
             assert!(!records.contradictions.is_empty(), "{forged}");
         }
     }
 
     #[test]
+    fn each_attempt_has_its_own_records_and_its_turn() {
+        let both = "EA1 n 0 start uid=0\nEA1 n 1 begin id=0\nEA1 n 2 step id=0 what=run target=a result=ok\n\
+                    EA1 n 3 done id=0 result=ok\nEA1 n 4 begin id=1\nEA1 n 5 fact id=1 key=env name=b value=\n";
+        let mut records = Records::new("n", 2);
+        records.output(both.as_bytes());
+        assert!(records.contradictions.is_empty());
+        let (first, second) = (records.inside(0), records.inside(1));
+        assert!(first.done.is_some() && first.facts.is_empty() && first.steps.len() == 1);
+        assert!(second.done.is_none() && second.steps.is_empty() && second.facts.len() == 1);
+        records.output(b"EA1 n 6 step id=0 what=run target= result=ok\n");
+        assert!(!records.contradictions.is_empty(), "its turn is over");
+    }
+
+    #[test]
     fn a_second_session_after_the_first_contradicts() {
-        let mut records = Records::new("n");
+        let mut records = Records::new("n", 1);
         records.output(honest());
         records.output(honest());
         assert!(!records.contradictions.is_empty());
@@ -289,23 +349,23 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_survived_and_kept_small(chunks in proptest::collection::vec(any::<Vec<u8>>(), 0..20)) {
-            let mut records = Records::new("n");
+            let mut records = Records::new("n", 1);
             for chunk in &chunks {
                 records.output(chunk);
                 records.error(chunk);
             }
             records.close();
-            prop_assert!(records.inside.output_head.len() <= MAX_HEAD);
-            prop_assert!(!records.inside.ended);
+            prop_assert!(records.inside(0).output_head.len() <= MAX_HEAD);
+            prop_assert!(!records.ended());
         }
 
         #[test]
         fn where_the_bytes_are_cut_does_not_matter(cut in 0..120usize) {
-            let (mut whole, mut parts) = (Records::new("n"), Records::new("n"));
+            let (mut whole, mut parts) = (Records::new("n", 1), Records::new("n", 1));
             whole.output(honest());
             parts.output(&honest()[..cut]);
             parts.output(&honest()[cut..]);
-            prop_assert_eq!(whole.inside, parts.inside);
+            prop_assert_eq!(whole.inside(0), parts.inside(0));
         }
     }
 }

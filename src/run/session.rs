@@ -43,14 +43,14 @@ pub enum Happening {
 }
 
 impl Session {
-    /// Takes a started sandbox over.
-    pub fn new(mut running: Running, nonce: &str) -> Self {
+    /// Takes a started sandbox over, for so many attempts.
+    pub fn new(mut running: Running, nonce: &str, attempts: usize) -> Self {
         Self {
             stdin: running.stdin.take(),
             stdout: running.stdout.take(),
             stderr: running.stderr.take(),
             running,
-            records: Records::new(nonce),
+            records: Records::new(nonce, attempts),
             exited: None,
             handed_over: None,
         }

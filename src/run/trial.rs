@@ -1,205 +1,133 @@
-//! One trial, from a fresh sandbox to the last sweep: what is done, in order, and what is seen on the way.
+//! One case in one sandbox: its token, its sentinels, and what was seen of it alone.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use escape_audit_probe::wire::Outcome;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use rand::Rng;
 use tokio::time::{Instant, sleep};
 
 use super::bench::Bench;
-use super::dose::{GRACE, Given, dose};
-use super::session::Session;
-use crate::backend::{Backend, BackendError, Launch};
-use crate::case::{Attempt, Case, Ceiling, Danger, Need};
-use crate::config::model::NOBODY;
-use crate::config::{BackendKind, Sandbox, Settings};
-use crate::evidence::{Able, Evidence, Fault, SecretFound};
-use crate::host::cgroup::Cgroup;
+use super::dose::{GRACE, Given};
+use super::instance::Seen;
+use crate::case::{Attempt, Case};
+use crate::evidence::{Evidence, Inside, SecretFound};
 use crate::host::mounts::Translator;
-use crate::host::proc;
 use crate::range::sentinel::Sentinel;
 use crate::range::{TargetSpec, Token};
 
 /// How much of what was printed is kept; more is read, so that no secret is cut in two before it is seen.
 const MAX_SHOWN: usize = 4096;
 
-/// What one trial brought.
-pub struct Seen {
-    /// The evidence, complete but for the verdict.
-    pub evidence: Evidence,
-    /// What was in force, as the host read it.
-    pub in_force: Vec<(String, String)>,
-    /// The launcher added no isolation at all.
-    pub not_engaged: bool,
-    /// The sandbox's user turned out to be root, and the attempt means nothing to root.
-    pub already_root: bool,
-}
-
-/// Makes one trial. `number` names it within the run.
-pub async fn trial(
-    bench: &Bench,
-    case: &Case,
-    sandbox: &Sandbox,
-    settings: &Settings,
-    backend: Result<&dyn Backend, &BackendError>,
-    able: Able,
-    number: usize,
-) -> Seen {
-    let started = std::time::Instant::now();
-    let name = format!("trial-{number}");
-    let folder = bench.run_dir().join(&name);
-    let limiter = match needs_no_bounds(case, sandbox) {
-        true => Ok(None),
-        false => bench.limiter(&name),
-    };
-    let token = bench.range.watch();
-    let mut trial = Trial {
-        bench,
-        case,
-        sandbox,
-        settings,
-        nonce: random_hex(16),
-        thread_name: format!("ea{}", random_hex(6)),
-        token,
-        started,
-        sentinels: Vec::new(),
-        signal_value: rand::rng().random_range(1..i32::MAX),
-        limiter: limiter.as_ref().ok().cloned().flatten(),
-        seen: Seen {
-            evidence: Evidence {
-                able,
-                ..Evidence::default()
-            },
-            in_force: Vec::new(),
-            not_engaged: false,
-            already_root: false,
-        },
-    };
-    let made = fs::create_dir(&folder);
-    match (limiter, made, backend) {
-        (_, _, Err(error)) => trial.fault(error.code, error.to_string()),
-        (Err(error), _, _) => trial.fault("harness-failed", error.to_string()),
-        (_, Err(error), _) => trial.fault(
-            "harness-failed",
-            format!("make the trial's folder: {error}"),
-        ),
-        (Ok(_), Ok(()), Ok(backend)) => trial.run(backend, &name, &folder).await,
-    }
-    trial.sweep(&folder);
-    trial.seen.evidence.elapsed = started.elapsed();
-    trial.seen
-}
-
 /// One trial in the making.
 pub(super) struct Trial<'a> {
-    pub(super) bench: &'a Bench,
     pub(super) case: &'a Case,
-    pub(super) sandbox: &'a Sandbox,
-    pub(super) settings: &'a Settings,
-    pub(super) nonce: String,
-    pub(super) thread_name: String,
     pub(super) token: Token,
-    pub(super) started: std::time::Instant,
-    pub(super) sentinels: Vec<Sentinel>,
-    pub(super) signal_value: i32,
-    pub(super) limiter: Option<Cgroup>,
-    pub(super) seen: Seen,
+    /// The targets that the attempt aims at.
+    pub(super) specs: Vec<TargetSpec>,
+    /// The attempt is made for nothing: the sandbox's user is root already.
+    pub(super) already_root: bool,
+    /// What is evidence in this trial alone.
+    pub(super) evidence: Evidence,
+    /// When the attempt began and ended.
+    pub(super) began: Option<std::time::Instant>,
+    pub(super) ended: Option<std::time::Instant>,
+    sentinels: Vec<Sentinel>,
+    signal_value: i32,
 }
 
-impl Trial<'_> {
-    async fn run(&mut self, backend: &dyn Backend, name: &str, folder: &Path) {
-        let specs = self.bench.range.targets(&self.case.attempt);
-        if let Err(error) = self.start_sentinels() {
-            return self.fault("harness-failed", format!("start a sentinel: {error}"));
-        }
-        let nowhere = Translator::default();
-        let dose = dose(
-            self.case,
-            &self.sandbox.policy,
-            &self.given(&specs, &nowhere),
-        );
-        if let Some(limiter) = &self.limiter
-            && let Err(error) = limiter.bound(dose.bounds)
-        {
-            return self.fault("harness-failed", format!("bound the limiter: {error}"));
-        }
-        if let (Some(limiter), Some(Ceiling::Cpu)) =
-            (&self.limiter, dose.measure.map(|measure| measure.what))
-        {
-            limiter.favour();
-        }
-        let host_folders: Vec<PathBuf> = self.bench.host_folders();
-        let as_user = (self.sandbox.backend == BackendKind::Unsandboxed
-            && self.bench.machine.root
-            && self.case.needs.contains(&Need::NotRoot))
-        .then_some(NOBODY);
-        let launch = Launch {
-            trial: name,
-            sandbox: self.sandbox,
-            settings: self.settings,
-            probe: &self.bench.probe,
-            folder,
-            entry: self.bench.entry(self.sandbox),
-            limiter: self.limiter.as_ref(),
-            environment: &self.bench.plants.environment,
-            home: &self.bench.plants.home,
-            host_folders: &host_folders,
-            as_user,
-            may_mount: self.case.danger > Danger::Looks,
-        };
-        match backend.start(&launch).await {
-            Ok(running) => {
-                let mut session = Session::new(running, &self.nonce);
-                let enforces = backend.enforces(self.settings);
-                self.converse(&mut session, &specs, enforces).await;
-                self.collect(session).await;
-            }
-            Err(error) => self.fault(error.code, error.to_string()),
+impl<'a> Trial<'a> {
+    pub(super) fn new(case: &'a Case, bench: &Bench) -> Self {
+        Self {
+            case,
+            token: bench.range.watch(),
+            specs: bench.range.targets(&case.attempt),
+            already_root: false,
+            evidence: Evidence::default(),
+            began: None,
+            ended: None,
+            sentinels: Vec::new(),
+            signal_value: rand::rng().random_range(1..i32::MAX),
         }
     }
 
-    /// What was told, what was found, and whether the sentinels are well.
-    async fn collect(&mut self, mut session: Session) {
-        session.hang_up();
-        for error in session.running.life.trouble() {
-            self.fault(error.code, error.text);
+    /// Starts what the attempt looks for.
+    pub(super) fn plant(&mut self) -> std::io::Result<()> {
+        if matches!(self.case.attempt, Attempt::ListProcesses | Attempt::Signal) {
+            let sentinel = Sentinel::start(&crate::range::myself(), None)?;
+            self.sentinels.push(sentinel);
         }
-        for left in session.running.life.end().await {
-            self.fault("left-behind", left);
+        Ok(())
+    }
+
+    /// What range and plants give to the attempt. Beacons only where what is sent stays on this machine.
+    pub(super) fn given(
+        &self,
+        bench: &Bench,
+        translator: &Translator,
+        on_this_machine: bool,
+    ) -> Given {
+        let specs = &self.specs;
+        // A socket of the host may appear at another path; any other address is the same everywhere.
+        let addresses = || -> Vec<String> {
+            let all = specs.iter().map(|spec| spec.address.clone());
+            let elsewhere = specs
+                .iter()
+                .filter_map(|spec| spec.address.strip_prefix("path:"))
+                .flat_map(|path| translator.inside(Path::new(path)))
+                .map(|path| format!("path:{}", path.display()));
+            all.chain(elsewhere).collect()
+        };
+        let outlive = matches!(self.case.attempt, Attempt::Outlive { .. });
+        let plants = &bench.plants;
+        let paths: Vec<String> = match &self.case.attempt {
+            Attempt::ReadFile { paths } => paths
+                .iter()
+                .flat_map(|path| plants.expand_path(path))
+                .collect(),
+            _ => Vec::new(),
+        };
+        let places = plants.writable_places();
+        let places = places
+            .iter()
+            .map(|place| place.to_string_lossy().into_owned());
+        Given {
+            token: self.token.as_str().to_owned(),
+            thread_name: String::new(),
+            targets: if outlive { Vec::new() } else { addresses() },
+            paths: translator.with_translations(paths),
+            host_folders: translator.with_translations(places.collect()),
+            sentinels: self.sentinels.iter().map(Sentinel::pid).collect(),
+            signal_value: self.signal_value,
+            beacons: if outlive && on_this_machine {
+                addresses()
+            } else {
+                Vec::new()
+            },
+            helpers: bench.helpers(),
+            cpus: bench.machine.cpus,
         }
-        let records = session.records;
-        let evidence = &mut self.seen.evidence;
-        evidence.start = records.start;
-        evidence.contradictions = records.contradictions;
-        evidence.inside = records.inside;
-        let plants = &self.bench.plants;
-        for said in [
-            &mut evidence.inside.output_head,
-            &mut evidence.inside.error_head,
-        ] {
-            *said = plants.redact(said);
+    }
+
+    /// What the probe told, without any secret of the user's.
+    pub(super) fn told(&mut self, inside: Inside, nonce: &str, bench: &Bench) {
+        self.evidence.inside = inside;
+        let inside = &mut self.evidence.inside;
+        for said in [&mut inside.output_head, &mut inside.error_head] {
+            *said = bench.plants.redact(said);
             said.truncate(MAX_SHOWN);
         }
-        for fault in &mut evidence.faults {
-            let clean = plants.redact(fault.text.as_bytes());
-            fault.text = String::from_utf8_lossy(&clean).into_owned();
-        }
-        self.find_secrets();
-        self.hear_sentinels().await;
-        self.look_at_sentinels();
+        self.find_secrets(nonce, bench);
     }
 
-    fn find_secrets(&mut self) {
-        let evidence = &mut self.seen.evidence;
+    fn find_secrets(&mut self, nonce: &str, bench: &Bench) {
+        let evidence = &mut self.evidence;
         let mut found: Vec<SecretFound> = Vec::new();
         for key in ["env", "file"] {
             for fact in evidence.inside.facts_of(key) {
                 let hash = std::str::from_utf8(&fact.value).unwrap_or_default();
-                let Some(secret) = self.bench.plants.match_secret(&self.nonce, hash) else {
+                let Some(secret) = bench.plants.match_secret(nonce, hash) else {
                     continue;
                 };
                 let secret = SecretFound {
@@ -217,7 +145,7 @@ impl Trial<'_> {
         let ok = read.filter(|step| step.outcome == Outcome::Ok);
         let uncompared: Vec<String> = ok
             .map(|step| step.target.clone())
-            .filter(|path| !self.bench.plants.knows(path))
+            .filter(|path| !bench.plants.knows(path))
             .filter(|path| fs::metadata(path).is_ok_and(|meta| meta.is_file()))
             .collect();
         if matches!(self.case.attempt, Attempt::ReadFile { .. }) {
@@ -225,21 +153,9 @@ impl Trial<'_> {
         }
     }
 
-    fn start_sentinels(&mut self) -> std::io::Result<()> {
-        let wanted = match self.case.attempt {
-            Attempt::ListProcesses | Attempt::Signal => 1,
-            _ => 0,
-        };
-        for _ in 0..wanted {
-            self.sentinels
-                .push(Sentinel::start(&crate::range::myself(), None)?);
-        }
-        Ok(())
-    }
-
     /// A signal that was sent takes a moment to be told of by who got it.
     async fn hear_sentinels(&mut self) {
-        let inside = &self.seen.evidence.inside;
+        let inside = &self.evidence.inside;
         let sent = inside
             .steps_of("signal")
             .any(|step| step.outcome == Outcome::Ok);
@@ -253,16 +169,16 @@ impl Trial<'_> {
         }
     }
 
-    fn look_at_sentinels(&mut self) {
-        let sentinel = &mut self.seen.evidence.sentinel;
+    /// Whether the sentinels are well.
+    pub(super) async fn look_at_sentinels(&mut self, nonce: &str) {
+        self.hear_sentinels().await;
+        let sentinel = &mut self.evidence.sentinel;
         sentinel.alive = !self.sentinels.is_empty();
         for planted in &mut self.sentinels {
             sentinel.alive &= planted.alive();
             sentinel.signalled |= planted.signalled_with(self.signal_value);
-            let hash =
-                escape_audit_probe::sha256::secret_hash(&self.nonce, planted.name().as_bytes());
+            let hash = escape_audit_probe::sha256::secret_hash(nonce, planted.name().as_bytes());
             sentinel.seen |= self
-                .seen
                 .evidence
                 .inside
                 .facts
@@ -271,103 +187,39 @@ impl Trial<'_> {
         }
     }
 
-    pub(super) async fn alive(&self, specs: &[TargetSpec]) -> Vec<bool> {
-        let mut alive = Vec::with_capacity(specs.len());
-        for spec in specs {
-            alive.push(self.bench.range.alive(spec).await);
-        }
-        alive
-    }
-
-    pub(super) fn given(&self, specs: &[TargetSpec], translator: &Translator) -> Given {
-        // A socket of the host may appear at another path; any other address is the same everywhere.
-        let addresses = || -> Vec<String> {
-            let all = specs.iter().map(|spec| spec.address.clone());
-            let elsewhere = specs
-                .iter()
-                .filter_map(|spec| spec.address.strip_prefix("path:"))
-                .flat_map(|path| translator.inside(Path::new(path)))
-                .map(|path| format!("path:{}", path.display()));
-            all.chain(elsewhere).collect()
-        };
-        let outlive = matches!(self.case.attempt, Attempt::Outlive { .. });
-        let plants = &self.bench.plants;
-        let paths: Vec<String> = match &self.case.attempt {
-            Attempt::ReadFile { paths } => paths
-                .iter()
-                .flat_map(|path| plants.expand_path(path))
-                .collect(),
-            _ => Vec::new(),
-        };
-        let places = plants.writable_places();
-        let places = places
-            .iter()
-            .map(|place| place.to_string_lossy().into_owned());
-        Given {
-            token: self.token.as_str().to_owned(),
-            thread_name: self.thread_name.clone(),
-            targets: if outlive { Vec::new() } else { addresses() },
-            paths: translator.with_translations(paths),
-            host_folders: translator.with_translations(places.collect()),
-            sentinels: self.sentinels.iter().map(Sentinel::pid).collect(),
-            signal_value: self.signal_value,
-            beacons: if outlive && self.stays_in_range() {
-                addresses()
-            } else {
-                Vec::new()
-            },
-            helpers: self.bench.helpers(),
-            cpus: self.bench.machine.cpus,
-        }
-    }
-
-    /// Whether what the probe sends stays on this machine, as far as the host sees. A survivor is found without beacons,
-    /// too, so where this is not known there are none.
-    fn stays_in_range(&self) -> bool {
-        let witness = self.seen.evidence.witness.as_ref();
-        witness.is_some_and(|witness| self.bench.in_range(witness.pid))
-    }
-
-    pub(super) fn fault(&mut self, code: &'static str, text: String) {
-        self.seen.evidence.faults.push(Fault { code, text });
-    }
-
-    /// Nothing of the trial stays: its processes, its group, its folder.
-    fn sweep(&mut self, folder: &std::path::Path) {
+    /// Ends what was planted, and removes what was written.
+    pub(super) fn sweep(&mut self, bench: &Bench) {
         self.sentinels.clear();
-        self.bench.range.forget(&self.token);
+        bench.range.forget(&self.token);
         // A probe that was ended while it waited could not remove what it had written.
-        for path in &self.seen.evidence.host_files {
+        for path in &self.evidence.host_files {
             if path.ends_with(self.token.as_str()) {
                 let _ = fs::remove_file(path);
             }
         }
-        for pid in self.searched_name().map(proc::named).unwrap_or_default() {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-        if let Some(limiter) = self.limiter.take() {
-            let left = limiter.kill();
-            if !left.is_empty() {
-                self.fault(
-                    "left-behind",
-                    format!("processes {left:?} could not be ended"),
-                );
-            }
-            if let Err(error) = limiter.remove() {
-                self.fault("left-behind", error.to_string());
-            }
-        }
-        if let Err(error) = fs::remove_dir_all(folder)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            self.fault("left-behind", format!("{}: {error}", folder.display()));
+    }
+
+    /// Its own evidence, and what is evidence in every trial of the sandbox. In a shared one it took the time of its
+    /// attempt.
+    pub(super) fn seen(self, common: &Evidence, shared: bool) -> Seen {
+        let own = self.evidence;
+        let times = self.began.zip(self.ended).filter(|_| shared);
+        Seen {
+            evidence: Evidence {
+                inside: own.inside,
+                targets: own.targets,
+                touches: own.touches,
+                secrets: own.secrets,
+                uncompared: own.uncompared,
+                host_files: own.host_files,
+                counts: own.counts,
+                sentinel: own.sentinel,
+                elapsed: times.map_or(common.elapsed, |(began, ended)| ended - began),
+                ..common.clone()
+            },
+            already_root: self.already_root,
         }
     }
-}
-
-/// Our own probe, only looking, needs no group to hold it: it ends by its own deadline, and with its process group.
-fn needs_no_bounds(case: &Case, sandbox: &Sandbox) -> bool {
-    sandbox.backend == BackendKind::Unsandboxed && case.danger == Danger::Looks
 }
 
 /// Whole milliseconds.
@@ -375,7 +227,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn random_hex(bytes: usize) -> String {
+pub(super) fn random_hex(bytes: usize) -> String {
     let mut rng = rand::rng();
     (0..bytes)
         .map(|_| format!("{:02x}", rng.random::<u8>()))

@@ -164,6 +164,11 @@ impl Backend for Docker {
         }
     }
 
+    /// Starting a container takes longer than most attempts.
+    fn shares(&self) -> bool {
+        true
+    }
+
     fn digest(&self, _sandbox: &Sandbox) -> Option<String> {
         Some(self.image.digest())
     }

@@ -1,0 +1,270 @@
+//! One fresh sandbox, from its start to the last sweep, and the trials that are made in it: what is done, in order, and
+//! what is seen on the way.
+//!
+//! Most trials have a sandbox of their own. Cases that only look may share one: each attempt has its own process, token
+//! and records, and what concerns the sandbox as a whole is evidence in all of its trials.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::bench::Bench;
+use super::dose::{Dose, dose};
+use super::session::Session;
+use super::trial::{Trial, random_hex};
+use crate::backend::{Backend, BackendError, Launch};
+use crate::case::{Case, Ceiling, Danger, Need};
+use crate::config::model::NOBODY;
+use crate::config::{BackendKind, Sandbox, Settings};
+use crate::evidence::{Evidence, Fault};
+use crate::host::cgroup::{Bounds, Cgroup};
+use crate::host::mounts::Translator;
+use crate::host::proc;
+
+/// What is to be made.
+#[derive(Clone, Copy)]
+pub struct Order<'a> {
+    /// What all trials of the run share.
+    pub bench: &'a Bench,
+    /// What is audited.
+    pub sandbox: &'a Sandbox,
+    /// Its settings without what was taken away.
+    pub settings: &'a Settings,
+    /// What starts it, or why it could not be opened.
+    pub backend: Result<&'a dyn Backend, &'a BackendError>,
+    /// Watch on after the payload's end: late beacons and survivors. What only has to be seen getting through needs none.
+    pub watches: bool,
+}
+
+/// What was seen.
+pub struct Made {
+    /// One for each case, in their order.
+    pub seen: Vec<Seen>,
+    /// What was in force, as the host read it.
+    pub in_force: Vec<(String, String)>,
+    /// The launcher added no isolation at all.
+    pub not_engaged: bool,
+}
+
+/// What one trial brought.
+pub struct Seen {
+    /// The evidence, complete but for *able*.
+    pub evidence: Evidence,
+    /// The sandbox's user turned out to be root, and the attempt means nothing to root.
+    pub already_root: bool,
+}
+
+/// Makes one sandbox and tries these cases in it. `number` names it within the run.
+pub async fn make(order: Order<'_>, cases: &[&Case], number: usize) -> Made {
+    let started = std::time::Instant::now();
+    let name = format!("trial-{number}");
+    let folder = order.bench.run_dir().join(&name);
+    let limiter = match needs_no_bounds(cases, order.sandbox) {
+        true => Ok(None),
+        false => order.bench.limiter(&name),
+    };
+    let trials = cases
+        .iter()
+        .map(|case| Trial::new(case, order.bench))
+        .collect();
+    let mut instance = Instance {
+        order,
+        nonce: random_hex(16),
+        thread_name: format!("ea{}", random_hex(6)),
+        started,
+        limiter: limiter.as_ref().ok().cloned().flatten(),
+        common: Evidence::default(),
+        in_force: Vec::new(),
+        not_engaged: false,
+        trials,
+    };
+    let made = fs::create_dir(&folder);
+    match (limiter, made, order.backend) {
+        (_, _, Err(error)) => instance.fault(error.code, error.to_string()),
+        (Err(error), _, _) => instance.fault("harness-failed", error.to_string()),
+        (_, Err(error), _) => instance.fault(
+            "harness-failed",
+            format!("make the trial's folder: {error}"),
+        ),
+        (Ok(_), Ok(()), Ok(backend)) => instance.run(backend, &name, &folder).await,
+    }
+    instance.sweep(&folder);
+    instance.common.elapsed = started.elapsed();
+    instance.made()
+}
+
+/// One sandbox in the making.
+pub(super) struct Instance<'a> {
+    pub(super) order: Order<'a>,
+    pub(super) nonce: String,
+    pub(super) thread_name: String,
+    pub(super) started: std::time::Instant,
+    pub(super) limiter: Option<Cgroup>,
+    /// What is evidence in every trial.
+    pub(super) common: Evidence,
+    pub(super) in_force: Vec<(String, String)>,
+    pub(super) not_engaged: bool,
+    pub(super) trials: Vec<Trial<'a>>,
+}
+
+impl Instance<'_> {
+    async fn run(&mut self, backend: &dyn Backend, name: &str, folder: &Path) {
+        let bench = self.order.bench;
+        for trial in &mut self.trials {
+            if let Err(error) = trial.plant() {
+                return self.fault("harness-failed", format!("start a sentinel: {error}"));
+            }
+        }
+        let doses = self.doses(&Translator::default());
+        let bounds = doses.iter().map(|dose| dose.bounds);
+        if let Some(limiter) = &self.limiter
+            && let Some(bounds) = bounds.reduce(Bounds::wider)
+            && let Err(error) = limiter.bound(bounds)
+        {
+            return self.fault("harness-failed", format!("bound the limiter: {error}"));
+        }
+        let mut measured = doses.iter().filter_map(|dose| dose.measure);
+        if let Some(limiter) = &self.limiter
+            && measured.any(|measure| measure.what == Ceiling::Cpu)
+        {
+            limiter.favour();
+        }
+        let host_folders: Vec<PathBuf> = bench.host_folders();
+        let launch = Launch {
+            trial: name,
+            sandbox: self.order.sandbox,
+            settings: self.order.settings,
+            probe: &bench.probe,
+            folder,
+            entry: bench.entry(self.order.sandbox),
+            limiter: self.limiter.as_ref(),
+            environment: &bench.plants.environment,
+            home: &bench.plants.home,
+            host_folders: &host_folders,
+            as_user: self.as_user(),
+            may_mount: self.any(|case| case.danger > Danger::Looks),
+        };
+        match backend.start(&launch).await {
+            Ok(running) => {
+                let mut session = Session::new(running, &self.nonce, self.trials.len());
+                let enforces = backend.enforces(self.order.settings);
+                self.converse(&mut session, enforces).await;
+                self.collect(session).await;
+            }
+            Err(error) => self.fault(error.code, error.to_string()),
+        }
+    }
+
+    /// Whether any of the cases is of this kind.
+    pub(super) fn any(&self, is: impl Fn(&Case) -> bool) -> bool {
+        self.trials.iter().any(|trial| is(trial.case))
+    }
+
+    fn as_user(&self) -> Option<(u32, u32)> {
+        let unsandboxed = self.order.sandbox.backend == BackendKind::Unsandboxed;
+        let means_nothing_to_root = self.any(|case| case.needs.contains(&Need::NotRoot));
+        (unsandboxed && self.order.bench.machine.root && means_nothing_to_root).then_some(NOBODY)
+    }
+
+    /// The dose of each case, in their order. Where the host's files appear inside is known once the sandbox runs.
+    pub(super) fn doses(&self, translator: &Translator) -> Vec<Dose> {
+        let policy = &self.order.sandbox.policy;
+        let on_this_machine = self.stays_in_range();
+        self.trials
+            .iter()
+            .enumerate()
+            .map(|(id, trial)| {
+                let mut given = trial.given(self.order.bench, translator, on_this_machine);
+                given.thread_name.clone_from(&self.thread_name);
+                dose(trial.case, id, policy, &given)
+            })
+            .collect()
+    }
+
+    /// Whether what the probe sends stays on this machine, as far as the host sees. A survivor is found without beacons,
+    /// too, so where this is not known there are none.
+    fn stays_in_range(&self) -> bool {
+        let witness = self.common.witness.as_ref();
+        witness.is_some_and(|witness| self.order.bench.in_range(witness.pid))
+    }
+
+    /// What was told, what was found, and whether the sentinels are well.
+    async fn collect(&mut self, mut session: Session) {
+        session.hang_up();
+        for error in session.running.life.trouble() {
+            self.fault(error.code, error.text);
+        }
+        for left in session.running.life.end().await {
+            self.fault("left-behind", left);
+        }
+        let records = session.records;
+        for fault in &mut self.common.faults {
+            let clean = self.order.bench.plants.redact(fault.text.as_bytes());
+            fault.text = String::from_utf8_lossy(&clean).into_owned();
+        }
+        for (id, trial) in self.trials.iter_mut().enumerate() {
+            trial.told(records.inside(id), &self.nonce, self.order.bench);
+            trial.look_at_sentinels(&self.nonce).await;
+        }
+        self.common.start = records.start;
+        self.common.contradictions = records.contradictions;
+    }
+
+    pub(super) fn fault(&mut self, code: &'static str, text: String) {
+        self.common.faults.push(Fault { code, text });
+    }
+
+    /// Nothing of the sandbox stays: its processes, its group, its folder.
+    fn sweep(&mut self, folder: &Path) {
+        for trial in &mut self.trials {
+            trial.sweep(self.order.bench);
+        }
+        for pid in self.searched_name().map(proc::named).unwrap_or_default() {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        if let Some(limiter) = self.limiter.take() {
+            let left = limiter.kill();
+            if !left.is_empty() {
+                self.fault(
+                    "left-behind",
+                    format!("processes {left:?} could not be ended"),
+                );
+            }
+            if let Err(error) = limiter.remove() {
+                self.fault("left-behind", error.to_string());
+            }
+        }
+        if let Err(error) = fs::remove_dir_all(folder)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            self.fault("left-behind", format!("{}: {error}", folder.display()));
+        }
+    }
+
+    fn made(self) -> Made {
+        let common = self.common;
+        let shared = self.trials.len() > 1;
+        Made {
+            seen: self
+                .trials
+                .into_iter()
+                .map(|trial| trial.seen(&common, shared))
+                .collect(),
+            in_force: self.in_force,
+            not_engaged: self.not_engaged,
+        }
+    }
+}
+
+/// Our own probe, only looking, needs no group to hold it: it ends by its own deadline, and with its process group.
+fn needs_no_bounds(cases: &[&Case], sandbox: &Sandbox) -> bool {
+    let looks = |case: &&Case| case.danger == Danger::Looks;
+    sandbox.backend == BackendKind::Unsandboxed && cases.iter().all(looks)
+}
+
+/// Whether a case's attempt changes nothing and loads nothing, so that another may be made in the same sandbox.
+pub fn may_share(case: &Case) -> bool {
+    case.danger == Danger::Looks && !case.needs.contains(&Need::NotRoot)
+}
