@@ -53,6 +53,12 @@ pub trait Life {
 
     /// Ends and removes all that is left. What could not be removed is named.
     fn end(&mut self) -> Pending<'_, Vec<String>>;
+
+    /// What was seen to be wrong with the sandbox so far: what is in force is weaker than it was asked for, who holds it
+    /// was lost.
+    fn trouble(&mut self) -> Vec<BackendError> {
+        Vec::new()
+    }
 }
 
 /// Who ends a run, and how.

@@ -39,6 +39,26 @@ pub trait Backend {
 
     /// What stands behind the sandbox, as a digest: the root file system's, the launcher's.
     fn digest(&self, sandbox: &Sandbox) -> Option<String>;
+
+    /// What is known of the sandbox from the backend itself, as name and value.
+    fn facts(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// The run is over, however it ended: what is left of its sandboxes is removed. What could not be removed is named.
+    fn close(&self) -> Pending<'_, Vec<String>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+}
+
+/// What a backend needs once a run.
+pub struct Opening<'a> {
+    /// The run's name: its owner is in it.
+    pub run: &'a str,
+    /// The probe's file on the host.
+    pub probe: &'a Path,
+    /// Hears what takes long: a pull.
+    pub progress: &'a dyn Fn(&str),
 }
 
 /// Which promises the backend keeps by ending the sandbox.
@@ -51,10 +71,13 @@ pub struct Enforces {
 }
 
 /// The backend of this sandbox, opened once a run. An error stands for every trial that would have been made.
-pub async fn open(sandbox: &Sandbox) -> Result<Box<dyn Backend>, BackendError> {
+pub async fn open(
+    sandbox: &Sandbox,
+    opening: &Opening<'_>,
+) -> Result<Box<dyn Backend>, BackendError> {
     Ok(match sandbox.backend {
         BackendKind::Oci => Box::new(oci::Oci),
-        BackendKind::Docker => Box::new(docker::Docker),
+        BackendKind::Docker => Box::new(docker::Docker::open(sandbox, opening).await?),
         BackendKind::Command => Box::new(command::Command),
         BackendKind::Unsandboxed => Box::new(unsandboxed::Unsandboxed),
     })

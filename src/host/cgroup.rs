@@ -247,6 +247,44 @@ impl Bounds {
 }
 
 impl Cgroup {
+    /// The group that a process is in, whoever made it; `None` where it cannot be seen from here.
+    pub fn of_process(pid: i32) -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let found = Self::in_hierarchies(&mounts, &groups)?;
+        found
+            .dirs
+            .iter()
+            .all(|(_, dir)| dir.is_dir())
+            .then_some(found)
+    }
+
+    fn in_hierarchies(mountinfo: &str, groups: &str) -> Option<Self> {
+        let (version, mounts) = match v1_mounts(mountinfo) {
+            Some(mounts) => (Version::V1, mounts),
+            None => (Version::V2, vec![("", cgroup2_mount(mountinfo)?)]),
+        };
+        let path = |controller: &str| {
+            groups.lines().find_map(|line| {
+                let (_, rest) = line.split_once(':')?;
+                let (controllers, path) = rest.split_once(':')?;
+                let its = controllers.split(',').any(|name| name == controller);
+                its.then(|| path.trim_start_matches('/'))
+            })
+        };
+        let dirs: Option<Vec<_>> = mounts
+            .into_iter()
+            .map(|(controller, mount)| Some((controller, mount.join(path(controller)?))))
+            .collect();
+        let first = if version == Version::V1 { "memory" } else { "" };
+        Some(Self {
+            version,
+            dirs: dirs?,
+            others: Vec::new(),
+            path: path(first)?.into(),
+        })
+    }
+
     /// The path from the top of the hierarchy, with a leading slash: what a runtime is given.
     pub fn absolute(&self) -> PathBuf {
         Path::new("/").join(&self.path)
@@ -612,6 +650,26 @@ mod tests {
         let mounts = v1_mounts(HYBRID).expect("all four");
         assert_eq!(mounts[2].1, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
         assert_eq!(mounts[3].1, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+    }
+
+    #[test]
+    fn the_group_of_a_process_is_found_in_every_hierarchy() {
+        let groups = "9:pids:/d/x\n4:cpu,cpuacct:/d/x\n3:memory:/d/y\n1:name=systemd:/\n0::/z\n";
+        let found = Cgroup::in_hierarchies(HYBRID, groups).expect("found");
+        assert_eq!(
+            found.dir("memory"),
+            Some(Path::new("/sys/fs/cgroup/memory/d/y"))
+        );
+        assert_eq!(
+            found.dir("pids"),
+            Some(Path::new("/sys/fs/cgroup/pids/d/x"))
+        );
+        let unified = HYBRID.replace("rw,pids", "rw,freezer");
+        let found = Cgroup::in_hierarchies(&unified, groups).expect("found");
+        assert_eq!(
+            found.dir("pids"),
+            Some(Path::new("/sys/fs/cgroup/unified/z"))
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 
-use crate::backend::oci_spec;
+use crate::backend::{Opening, oci_spec};
 use crate::case::{Attempt, Case};
 use crate::config::{RangeMode, Sandbox};
 use crate::evidence::Witness;
@@ -57,6 +57,15 @@ impl Drop for Planted {
 }
 
 impl Bench {
+    /// What a backend needs once a run.
+    pub fn opening(&self) -> Opening<'_> {
+        Opening {
+            run: &self.dir.name,
+            probe: &self.probe,
+            progress: &|_| {},
+        }
+    }
+
     /// Reaps what killed runs left, and sets everything up. Call it inside the runtime.
     ///
     /// `cases` are those that may be tried: what they look for is planted.

@@ -188,6 +188,9 @@ impl Instance<'_> {
     /// What was told, what was found, and whether the sentinels are well.
     async fn collect(&mut self, mut session: Session) {
         session.hang_up();
+        for error in session.running.life.trouble() {
+            self.fault(error.code, error.text);
+        }
         for left in session.running.life.end().await {
             self.fault("left-behind", left);
         }

@@ -74,7 +74,7 @@ pub async fn run(
 ) -> Result<Outcome> {
     let mut backends = Vec::new();
     for sandbox in &audit.sandboxes {
-        backends.push(backend::open(sandbox).await);
+        backends.push(backend::open(sandbox, &bench.opening()).await);
     }
     let planned = audit.planned(bench);
     let runner = Runner::new(audit, bench, backends, &planned);
@@ -132,6 +132,7 @@ pub async fn run(
         }
     }
     done.sort_by_key(|(planned, _)| (planned.sandbox, planned.case));
+    runner.close().await;
     Ok(Outcome {
         sandboxes: runner.reports(),
         trials: done.into_iter().map(|(_, trial)| trial).collect(),

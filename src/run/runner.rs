@@ -237,6 +237,16 @@ impl<'a> Runner<'a> {
         (planned, trial)
     }
 
+    /// Lets every backend remove what is left of its sandboxes, also of those that were given up halfway.
+    pub(super) async fn close(&self) {
+        for (index, backend) in self.backends.iter().enumerate() {
+            if let Ok(backend) = backend {
+                let left = backend.close().await;
+                self.facts.borrow_mut()[index].left = left;
+            }
+        }
+    }
+
     /// What was audited, once all trials are made.
     pub(super) fn reports(self) -> Vec<SandboxReport> {
         let facts = self.facts.into_inner();
@@ -328,6 +338,7 @@ impl<'a> Runner<'a> {
 struct Facts {
     in_force: Vec<(String, String)>,
     not_engaged: bool,
+    left: Vec<String>,
 }
 
 impl Facts {
@@ -339,6 +350,9 @@ impl Facts {
                     .to_owned(),
             );
         }
+        notes.extend(self.left.iter().map(|what| format!("left behind: {what}")));
+        let mut in_force = self.in_force;
+        in_force.extend(backend.iter().flat_map(|backend| backend.facts()));
         // A launcher may have been given a secret as an argument.
         let mut shown = sandbox.clone();
         for argument in &mut shown.command {
@@ -349,7 +363,7 @@ impl Facts {
         SandboxReport {
             sandbox: shown,
             digest: opened.ok().and_then(|backend| backend.digest(sandbox)),
-            in_force: self.in_force,
+            in_force,
             notes,
             failed: opened.err().map(BackendError::to_string),
         }

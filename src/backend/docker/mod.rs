@@ -1,24 +1,22 @@
-//! Docker Engine, and other engines that speak its interface.
+//! Docker Engine, and what speaks its interface: the sandbox that most people have.
+//!
+//! [`endpoint`] says where an engine listens, [`engine`] who answered, [`image`] what containers are made of, [`probe`]
+//! how the probe comes in. [`spec`] turns settings into a container, [`container`] and [`streams`] carry it through its
+//! life, [`in_force`] compares what the engine made of it, [`owner`] and [`sweep`] remove what a killed run left.
+//! [`sandbox`] puts them together.
 
-use super::{Backend, BackendError, Enforces, Launch, Pending, Running};
-use crate::config::{Sandbox, Settings};
+pub mod call;
+pub mod container;
+pub mod endpoint;
+pub mod engine;
+pub mod host;
+pub mod image;
+pub mod in_force;
+pub mod owner;
+pub mod probe;
+pub mod sandbox;
+pub mod spec;
+pub mod streams;
+pub mod sweep;
 
-/// The backend.
-pub struct Docker;
-
-impl Backend for Docker {
-    fn start<'a>(&'a self, _launch: &'a Launch<'a>) -> Pending<'a, Result<Running, BackendError>> {
-        Box::pin(async { Err(BackendError::new("backend-failed", "not built yet")) })
-    }
-
-    fn enforces(&self, settings: &Settings) -> Enforces {
-        Enforces {
-            timeout: settings.enforce_timeout,
-            output: settings.enforce_output,
-        }
-    }
-
-    fn digest(&self, _sandbox: &Sandbox) -> Option<String> {
-        None
-    }
-}
+pub use sandbox::Docker;

@@ -1,0 +1,222 @@
+//! One container of ours, from its creation to its removal. Whoever drops it, it goes.
+
+use std::pin::Pin;
+
+use bollard::Docker;
+use bollard::errors::Error;
+use bollard::models::{
+    ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum, ContainerWaitResponse,
+};
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, InspectContainerOptions, KillContainerOptionsBuilder,
+    RemoveContainerOptionsBuilder, StartContainerOptions, WaitContainerOptionsBuilder,
+};
+use futures_util::{Stream, StreamExt};
+
+use super::call::{Phase, call, explain, status};
+use super::image::with_algorithm;
+use super::streams::{self, Streams};
+use crate::backend::BackendError;
+
+/// A container.
+pub struct Container {
+    docker: Docker,
+    /// Its id; until the engine has told it, its name, which serves as well.
+    pub id: String,
+    /// What the engine warned of when it was created.
+    pub warnings: Vec<String>,
+    /// The volumes that the engine made for it alone: they are removed with it.
+    pub volumes: Vec<String>,
+    there: bool,
+}
+
+impl Container {
+    /// Creates it. A name that is taken is an error.
+    pub async fn create(
+        docker: &Docker,
+        name: &str,
+        body: ContainerCreateBody,
+    ) -> Result<Self, BackendError> {
+        // Before the engine is asked: it may make the container and we not hear of it.
+        let mut made = Self {
+            docker: docker.clone(),
+            id: name.to_owned(),
+            warnings: Vec::new(),
+            volumes: Vec::new(),
+            there: true,
+        };
+        let options = CreateContainerOptionsBuilder::default().name(name).build();
+        match call(Phase::Create, docker.create_container(Some(options), body)).await {
+            Ok(answer) => {
+                made.id = answer.id;
+                made.warnings = answer.warnings;
+                Ok(made)
+            }
+            Err(error) => {
+                // Told no, there is nothing to remove; told nothing, there may be.
+                made.there = error.code == "engine-timeout";
+                Err(error)
+            }
+        }
+    }
+
+    /// What the engine says of it.
+    pub async fn inspect(&self) -> Result<ContainerInspectResponse, BackendError> {
+        let asked = self
+            .docker
+            .inspect_container(&self.id, None::<InspectContainerOptions>);
+        call(Phase::Inspect, asked).await
+    }
+
+    /// Proves that it was made of the image with this id, and notes its volumes.
+    pub async fn verify(&mut self, image: &str) -> Result<ContainerInspectResponse, BackendError> {
+        let seen = self.inspect().await?;
+        let made_of = with_algorithm(seen.image.as_deref().unwrap_or_default());
+        if made_of != image {
+            let text = format!("the container was made of the image {made_of}, not of {image}");
+            return Err(BackendError::new("digest-mismatch", text)
+                .help("the engine exchanged the image; nothing was run"));
+        }
+        let mounts = seen.mounts.iter().flatten();
+        self.volumes = mounts
+            .filter(|mount| mount.typ.as_deref() == Some("volume"))
+            .filter_map(|mount| mount.name.clone())
+            .filter(|name| is_anonymous(name))
+            .collect();
+        Ok(seen)
+    }
+
+    /// Attaches to its streams. Before the start, or the output of a short run is lost.
+    pub async fn attach(&self) -> Result<Streams, BackendError> {
+        streams::attach(&self.docker, &self.id).await
+    }
+
+    /// Starts it.
+    pub async fn start(&self) -> Result<(), BackendError> {
+        let started = self
+            .docker
+            .start_container(&self.id, None::<StartContainerOptions>);
+        call(Phase::Start, started).await
+    }
+
+    /// Waits for its end, from now on. To be called after the start: the container stays until it is removed, so an end
+    /// that came before is told at once. (Asked before the start, an engine counts "not yet running" as the end; a wait
+    /// for the *next* end may be heard too late by it.)
+    pub fn ending(&self) -> Ending {
+        let options = WaitContainerOptionsBuilder::default()
+            .condition("not-running")
+            .build();
+        Ending {
+            news: Box::pin(self.docker.wait_container(&self.id, Some(options))),
+            docker: self.docker.clone(),
+            id: self.id.clone(),
+        }
+    }
+
+    /// Sends a signal to its first process. One that has ended is no error.
+    pub async fn kill(&self, signal: &str) -> Result<(), BackendError> {
+        let options = KillContainerOptionsBuilder::default()
+            .signal(signal)
+            .build();
+        let killed = self.docker.kill_container(&self.id, Some(options));
+        call(Phase::Kill, accept(killed, &[404, 409])).await
+    }
+
+    /// Removes it, running or not, with its own volumes. Gives back what could not be removed.
+    pub async fn remove(&mut self) -> Vec<String> {
+        if !std::mem::take(&mut self.there) {
+            return Vec::new();
+        }
+        let mut left = Vec::new();
+        if let Err(error) = call(Phase::Remove, remove(&self.docker, &self.id)).await {
+            left.push(format!("container {}: {error}", self.id));
+        }
+        for volume in &self.volumes {
+            let seen = self.docker.inspect_volume(volume);
+            if call(Phase::Remove, seen).await.is_ok() {
+                left.push(format!("volume {volume}"));
+            }
+        }
+        left
+    }
+}
+
+impl Drop for Container {
+    /// Given up halfway. The removal goes on as long as the runtime does; the run's last sweep finds what it leaves.
+    fn drop(&mut self) {
+        if self.there
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (docker, id) = (self.docker.clone(), self.id.clone());
+            runtime.spawn(async move { call(Phase::Remove, remove(&docker, &id)).await });
+        }
+    }
+}
+
+/// Removes a container with its own volumes; one that is gone, or is just being removed, is no error.
+pub async fn remove(docker: &Docker, id: &str) -> Result<(), Error> {
+    let options = RemoveContainerOptionsBuilder::default()
+        .force(true)
+        .v(true)
+        .build();
+    accept(docker.remove_container(id, Some(options)), &[404, 409]).await
+}
+
+/// Takes these answers for a yes.
+pub async fn accept(
+    answer: impl Future<Output = Result<(), Error>>,
+    statuses: &[u16],
+) -> Result<(), Error> {
+    match answer.await {
+        Err(error) if status(&error).is_some_and(|status| statuses.contains(&status)) => Ok(()),
+        other => other,
+    }
+}
+
+/// Engines name a volume that nobody named by 64 hexadecimal digits.
+fn is_anonymous(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// A container's end, waited for.
+pub struct Ending {
+    news: Pin<Box<dyn Stream<Item = Result<ContainerWaitResponse, Error>>>>,
+    docker: Docker,
+    id: String,
+}
+
+impl Ending {
+    /// The status of its first process, as a shell gives it. A wait may be given up and begun again.
+    pub async fn status(&mut self) -> Result<i64, BackendError> {
+        match self.news.next().await {
+            Some(Ok(end)) => Ok(end.status_code),
+            // The library takes every status but 0 for an error.
+            Some(Err(Error::DockerContainerWaitError { code, error })) if error.is_empty() => {
+                Ok(code)
+            }
+            Some(Err(error)) => self.ask_again(Some(explain(Phase::Wait, &error))).await,
+            None => self.ask_again(None).await,
+        }
+    }
+
+    /// The line broke. The engine may be there again, and the container still be told of.
+    async fn ask_again(&self, why: Option<BackendError>) -> Result<i64, BackendError> {
+        let asked = self
+            .docker
+            .inspect_container(&self.id, None::<InspectContainerOptions>);
+        let state = call(Phase::Inspect, asked).await?.state.unwrap_or_default();
+        let ended = matches!(
+            state.status,
+            Some(ContainerStateStatusEnum::EXITED | ContainerStateStatusEnum::DEAD)
+        );
+        match (ended, state.exit_code) {
+            (true, Some(code)) => Ok(code),
+            _ => Err(why.unwrap_or_else(|| {
+                BackendError::new(
+                    "engine-gone",
+                    "wait for the container: the engine hung up before its end",
+                )
+            })),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The backend: an engine that was found, an image that was proven, and a container a trial.
+
+use std::cell::RefCell;
+
+use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
+
+use super::container::{Container, Ending};
+use super::engine::Engine;
+use super::image::{self, ImageFacts};
+use super::in_force::{self, Expected};
+use super::spec::{self, Context};
+use super::streams::{Delivery, Streams};
+use super::sweep::{Which, sweep};
+use super::{host, owner, probe};
+use crate::backend::{
+    Backend, BackendError, Enforces, Launch, Life, Opening, Pending, Running, Stop,
+};
+use crate::config::{Sandbox, Settings};
+use crate::host::cgroup::Cgroup;
+
+/// The backend.
+pub struct Docker {
+    engine: Engine,
+    image: ImageFacts,
+    probe: spec::Delivery,
+    run: String,
+    seccomp_profile: Option<String>,
+    /// What was read back of the first container.
+    in_force: RefCell<Vec<(String, String)>>,
+    swept: Vec<String>,
+}
+
+impl Docker {
+    /// Finds the engine, removes what killed runs left on it, proves the image and brings the probe.
+    pub async fn open(sandbox: &Sandbox, opening: &Opening<'_>) -> Result<Self, BackendError> {
+        let settings = &sandbox.settings;
+        let image = settings.image.as_ref().ok_or_else(|| {
+            BackendError::new("image-missing", "the sandbox names no image")
+                .help("write `image = \"REPOSITORY@sha256:…\"` or `image_id = \"sha256:…\"`")
+        })?;
+        let seccomp_profile = profile(settings)?;
+        let engine = Engine::open(settings.engine.as_deref()).await?;
+        let swept = sweep(&engine.docker, Which::Dead).await?;
+        let image = image::resolve(&engine, image, &mut |line| (opening.progress)(line)).await?;
+        let word = word(&sandbox.name);
+        let docker = &engine.docker;
+        let probe = probe::deliver(docker, &image.id, opening.run, &word, opening.probe).await?;
+        Ok(Self {
+            image,
+            probe,
+            run: opening.run.to_owned(),
+            seccomp_profile,
+            in_force: RefCell::default(),
+            swept: swept.removed,
+            engine,
+        })
+    }
+
+    fn body(&self, launch: &Launch<'_>) -> ContainerCreateBody {
+        let settings = launch.settings;
+        let mut environment = settings.environment.clone();
+        if settings.inherit_environment {
+            environment.extend(std::env::vars());
+            environment.extend(launch.environment.iter().cloned());
+        }
+        let context = Context {
+            image: &self.image.id,
+            probe: &self.probe,
+            labels: owner::labels(&self.run, launch.trial),
+            environment,
+            host_folders: launch.host_folders,
+            seccomp_profile: self.seccomp_profile.clone(),
+        };
+        let mut body = spec::body(settings, context);
+        if let (Some(host), Some(limiter)) = (&mut body.host_config, self.limiter(launch)) {
+            let group = limiter.absolute().to_string_lossy().into_owned();
+            host.cgroup_parent.get_or_insert(group);
+        }
+        body
+    }
+
+    /// The limiter's group, where the container can stand below it: then what bounds and counts the trial holds it too.
+    fn limiter<'a>(&self, launch: &Launch<'a>) -> Option<&'a Cgroup> {
+        let here = matches!(self.probe, spec::Delivery::Bind(_));
+        let by_path = self.engine.facts.cgroup_driver == "cgroupfs" && !self.engine.facts.rootless;
+        launch.limiter.filter(|_| here && by_path)
+    }
+
+    async fn begin(
+        &self,
+        container: &mut Container,
+        launch: &Launch<'_>,
+    ) -> Result<Begun, BackendError> {
+        let created = container.verify(&self.image.id).await?;
+        let weaker = self.compare(&created, container, launch);
+        let streams = container.attach().await?;
+        container.start().await?;
+        let ending = container.ending();
+        let started = container.inspect().await?;
+        let pid = started.state.and_then(|state| state.pid);
+        let pid = pid.and_then(|pid| host::visible(pid, &container.id));
+        Ok(Begun {
+            payload: pid.and_then(Cgroup::of_process),
+            init: pid.filter(|_| !launch.settings.init),
+            streams,
+            ending,
+            weaker,
+        })
+    }
+
+    fn compare(
+        &self,
+        created: &ContainerInspectResponse,
+        container: &Container,
+        launch: &Launch<'_>,
+    ) -> Vec<BackendError> {
+        let found = in_force::compare(
+            launch.settings,
+            created,
+            &self.engine.facts,
+            &container.warnings,
+            &Expected {
+                image_volumes: &self.image.volumes,
+                host_folders: launch.host_folders,
+            },
+        );
+        let mut first = self.in_force.borrow_mut();
+        if first.is_empty() {
+            *first = found.listed;
+        }
+        found.weaker
+    }
+}
+
+/// A container that runs.
+struct Begun {
+    streams: Streams,
+    ending: Ending,
+    init: Option<i32>,
+    payload: Option<Cgroup>,
+    weaker: Vec<BackendError>,
+}
+
+impl Backend for Docker {
+    fn start<'a>(&'a self, launch: &'a Launch<'a>) -> Pending<'a, Result<Running, BackendError>> {
+        Box::pin(async move {
+            let name = format!("escape-audit-{}-{}", self.run, launch.trial);
+            let body = self.body(launch);
+            let mut container = Container::create(&self.engine.docker, &name, body).await?;
+            match self.begin(&mut container, launch).await {
+                Ok(begun) => Ok(running(container, begun)),
+                Err(error) => {
+                    container.remove().await;
+                    Err(error)
+                }
+            }
+        })
+    }
+
+    fn enforces(&self, settings: &Settings) -> Enforces {
+        Enforces {
+            timeout: settings.enforce_timeout,
+            output: settings.enforce_output,
+        }
+    }
+
+    /// Starting a container takes longer than most attempts.
+    fn shares(&self) -> bool {
+        true
+    }
+
+    fn digest(&self, _sandbox: &Sandbox) -> Option<String> {
+        Some(self.image.digest())
+    }
+
+    fn facts(&self) -> Vec<(String, String)> {
+        let mut facts = self.engine.facts.listed(&self.engine.endpoint);
+        facts.extend(self.image.listed());
+        facts.extend(self.in_force.borrow().iter().cloned());
+        if !self.swept.is_empty() {
+            facts.push(("swept of killed runs".into(), self.swept.join(", ")));
+        }
+        facts
+    }
+
+    fn close(&self) -> Pending<'_, Vec<String>> {
+        Box::pin(async {
+            match sweep(&self.engine.docker, Which::Run(&self.run)).await {
+                Ok(swept) => swept.left,
+                Err(error) => vec![error.to_string()],
+            }
+        })
+    }
+}
+
+fn running(container: Container, begun: Begun) -> Running {
+    let Streams {
+        stdin,
+        stdout,
+        stderr,
+        delivery,
+    } = begun.streams;
+    Running {
+        stdin: Some(Box::new(stdin)),
+        stdout: Some(Box::new(stdout)),
+        stderr: Some(Box::new(stderr)),
+        init: begun.init,
+        payload: begun.payload,
+        life: Box::new(Held {
+            container,
+            ending: begun.ending,
+            delivery,
+            status: None,
+            trouble: begun.weaker,
+        }),
+    }
+}
+
+/// A running container, held by the engine.
+struct Held {
+    container: Container,
+    ending: Ending,
+    delivery: Delivery,
+    /// Once it has ended.
+    status: Option<i32>,
+    trouble: Vec<BackendError>,
+}
+
+impl Held {
+    /// Its status, once all that it wrote has arrived.
+    async fn end_of_all(&mut self) -> i32 {
+        let status = match self.status {
+            Some(status) => status,
+            None => {
+                let status = self.ending.status().await;
+                let status = status.map(|status| i32::try_from(status).unwrap_or(-1));
+                status.unwrap_or_else(|error| {
+                    self.trouble.push(error);
+                    -1
+                })
+            }
+        };
+        self.status = Some(status);
+        self.delivery.complete().await;
+        status
+    }
+}
+
+impl Life for Held {
+    /// The engine started it.
+    fn launcher(&self) -> Option<i32> {
+        None
+    }
+
+    fn ended(&mut self) -> Pending<'_, i32> {
+        Box::pin(self.end_of_all())
+    }
+
+    /// There is nobody between the engine and the harness, so whoever is to be killed, it is the container.
+    fn stop(&mut self, how: Stop) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let signal = match how {
+                Stop::Terminate => "SIGTERM",
+                Stop::Sandbox | Stop::Launcher | Stop::Group => "SIGKILL",
+            };
+            if let Err(error) = self.container.kill(signal).await {
+                self.trouble.push(error);
+            }
+        })
+    }
+
+    fn end(&mut self) -> Pending<'_, Vec<String>> {
+        Box::pin(self.container.remove())
+    }
+
+    fn trouble(&mut self) -> Vec<BackendError> {
+        std::mem::take(&mut self.trouble)
+    }
+}
+
+/// The text of the filter's own file: the engine takes the text, and not the path.
+fn profile(settings: &Settings) -> Result<Option<String>, BackendError> {
+    let Some(path) = &settings.seccomp_profile else {
+        return Ok(None);
+    };
+    std::fs::read_to_string(path).map(Some).map_err(|error| {
+        let text = format!("read the seccomp profile {}: {error}", path.display());
+        BackendError::new("backend-failed", text)
+            .help("`security_opt = [\"seccomp=FILE\"]` names a file of this machine")
+    })
+}
+
+/// A name that an engine takes: letters, digits, dots, dashes.
+fn word(name: &str) -> String {
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '.' {
+            c
+        } else {
+            '-'
+        }
+    };
+    name.chars().map(plain).collect()
+}
