@@ -259,17 +259,17 @@ impl Life for Held {
     /// There is nobody between the engine and the harness, so whoever is to be killed, it is the container.
     fn stop(&mut self, how: Stop) -> Pending<'_, ()> {
         Box::pin(async move {
-            let signal = match how {
-                Stop::Terminate => "SIGTERM",
-                Stop::Sandbox | Stop::Launcher | Stop::Group => "SIGKILL",
+            self.delivery.swallow();
+            let stopped = match how {
+                Stop::Terminate => self.container.stop().await,
+                Stop::Sandbox | Stop::Launcher | Stop::Group => self.container.kill().await,
             };
-            if let Err(error) = self.container.kill(signal).await {
-                self.trouble.push(error);
-            }
+            self.trouble.extend(stopped.err());
         })
     }
 
     fn end(&mut self) -> Pending<'_, Vec<String>> {
+        self.delivery.swallow();
         Box::pin(self.container.remove())
     }
 
