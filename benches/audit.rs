@@ -103,7 +103,6 @@ async fn bare_loop(
 
 async fn one(bench: &Bench, sandbox: &Sandbox, name: String) {
     let folder = bench.run_dir().join(&name);
-    fs::create_dir(&folder).unwrap();
     let limiter = bench.limiter(&name).unwrap().expect("cgroups can be made");
     let launch = Launch {
         trial: &name,

@@ -160,6 +160,17 @@ impl<'a> Attempt<'a> {
 /// What makes an attempt of one kind.
 pub type Perform = fn(&mut Attempt);
 
+/// Whether an attempt of this kind reads what there is and reports it, which nothing can end halfway.
+pub fn only_reads(kind: &str) -> bool {
+    [
+        "environment",
+        "process-environment",
+        "read-file",
+        "list-processes",
+    ]
+    .contains(&kind)
+}
+
 /// The code of a kind; `None` if this probe does not know it.
 pub fn of_kind(kind: &str) -> Option<Perform> {
     Some(match kind {

@@ -16,16 +16,22 @@ const GRACE: Duration = Duration::from_millis(500);
 /// How long a killed process may take to disappear.
 const BURIAL: Duration = Duration::from_secs(2);
 
+/// How often a process that closed its pipe is looked at, where the signal of its end does not come.
+const LEAVES: Duration = Duration::from_millis(20);
+
 /// A process that makes an attempt.
 pub struct Running {
     pid: i32,
     records: OwnedFd,
     release: Option<OwnedFd>,
     unread: Vec<u8>,
+    /// Nobody can write to the pipe any more.
+    closed: bool,
 }
 
-/// Starts `body` in a process of its own, which leads its own group and dies with this one.
-pub fn start(body: impl FnOnce(&mut dyn Link)) -> Try<Running> {
+/// Starts `body` in a process of its own, which leads its own group and dies with this one. Records may `gather` before
+/// they are passed on: where nothing that the attempt does could end it halfway.
+pub fn start(gather: bool, body: impl FnOnce(&mut dyn Link)) -> Try<Running> {
     let (records, out) = sys::pipe()?;
     let (word, release) = sys::pipe()?;
     let session = sys::pid();
@@ -35,7 +41,12 @@ pub fn start(body: impl FnOnce(&mut dyn Link)) -> Try<Running> {
             sys::lead_group(0);
             sys::die_with(session);
             plain_signals();
-            body(&mut Pipes { out, word });
+            let gathered = gather.then(Vec::new);
+            body(&mut Pipes {
+                out,
+                word,
+                gathered,
+            });
             sys::exit(0)
         }
         Side::Parent(pid) => {
@@ -46,6 +57,7 @@ pub fn start(body: impl FnOnce(&mut dyn Link)) -> Try<Running> {
                 records,
                 release: Some(release),
                 unread: Vec::new(),
+                closed: false,
             })
         }
     }
@@ -147,8 +159,10 @@ impl Running {
                 .flatten()
                 .fold(kill_at.unwrap_or(deadline), Instant::min);
             let stdin = Some(sys::STDIN).filter(|_| !input.has_ended());
-            let records = Some(sys::raw(&self.records));
+            // A closed pipe is always readable: to look at it would be to spin until the process is gone.
+            let records = Some(sys::raw(&self.records)).filter(|_| !self.closed);
             let left = wake.saturating_duration_since(now);
+            let left = if self.closed { left.min(LEAVES) } else { left };
             if sys::wait_readable([records, stdin], left)[1] {
                 input.read();
             }
@@ -167,17 +181,27 @@ impl Running {
     /// Passes on the records that have arrived; whether the last one was a hold.
     fn forward(&mut self, output: &mut Output) -> bool {
         let mut piece = [0; 8192];
-        while let Ok(n @ 1..) = sys::read(sys::raw(&self.records), &mut piece) {
-            self.unread.extend_from_slice(&piece[..n]);
+        loop {
+            match sys::read(sys::raw(&self.records), &mut piece) {
+                Ok(0) => self.closed = true,
+                Ok(n) => {
+                    self.unread.extend_from_slice(&piece[..n]);
+                    continue;
+                }
+                Err(_) => {}
+            }
+            break;
         }
-        let mut holds = false;
-        while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.unread.drain(..=end).collect();
-            let line = String::from_utf8_lossy(&line[..end]);
-            holds = line.starts_with("hold ");
-            output.numbered(&line);
-        }
-        holds
+        let Some(end) = self.unread.iter().rposition(|byte| *byte == b'\n') else {
+            return false;
+        };
+        let lines: Vec<u8> = self.unread.drain(..=end).collect();
+        let lines = String::from_utf8_lossy(&lines);
+        output.numbered(&lines);
+        lines
+            .lines()
+            .last()
+            .is_some_and(|line| line.starts_with("hold "))
     }
 
     fn say_next(&self) {
@@ -211,17 +235,48 @@ impl Running {
 struct Pipes {
     out: OwnedFd,
     word: OwnedFd,
+    gathered: Option<Vec<u8>>,
+}
+
+/// How much is gathered at most: each wake-up of the session and of the harness costs more than the record.
+const GATHERED: usize = 4096;
+
+impl Pipes {
+    fn pass_on(&mut self) {
+        if let Some(gathered) = &mut self.gathered {
+            let _ = sys::write_all(sys::raw(&self.out), gathered);
+            gathered.clear();
+        }
+    }
+}
+
+impl Drop for Pipes {
+    fn drop(&mut self) {
+        self.pass_on();
+    }
 }
 
 impl Link for Pipes {
     fn record(&mut self, record: &Message) {
         let mut line = record.encode();
         line.push('\n');
-        let _ = sys::write_all(sys::raw(&self.out), &line.as_bytes()[PROTOCOL.len() + 1..]);
+        let line = &line.as_bytes()[PROTOCOL.len() + 1..];
+        match &mut self.gathered {
+            Some(gathered) => {
+                gathered.extend_from_slice(line);
+                if gathered.len() > GATHERED {
+                    self.pass_on();
+                }
+            }
+            None => {
+                let _ = sys::write_all(sys::raw(&self.out), line);
+            }
+        }
     }
 
     fn hold(&mut self, record: &Message, until: Instant) {
         self.record(record);
+        self.pass_on();
         let word = sys::raw(&self.word);
         while Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());

@@ -34,11 +34,14 @@ impl Output {
         self.numbered(&record.encode()[PROTOCOL.len() + 1..]);
     }
 
-    /// Writes a record that is encoded already, without the protocol's name.
-    pub fn numbered(&mut self, rest: &str) {
-        let line = format!("{PROTOCOL} {} {} {rest}\n", self.nonce, self.next);
-        self.next += 1;
-        self.broken |= sys::write_all(sys::STDOUT, line.as_bytes()).is_err();
+    /// Writes records that are encoded already, a line each, without the protocol's name: all of them in one call.
+    pub fn numbered(&mut self, lines: &str) {
+        let mut text = String::new();
+        for rest in lines.lines() {
+            text.push_str(&format!("{PROTOCOL} {} {} {rest}\n", self.nonce, self.next));
+            self.next += 1;
+        }
+        self.broken |= sys::write_all(sys::STDOUT, text.as_bytes()).is_err();
     }
 
     /// Begins a new line, where noise may have left half a one.
@@ -247,7 +250,7 @@ fn perform(job: &Job, input: &mut Input, output: &mut Output) {
         // A kind that has no better moment to hold does so at its end.
         attempt.hold();
     };
-    let result = match child::start(make) {
+    let result = match child::start(attempt::only_reads(&job.kind), make) {
         Ok(running) => {
             output.record(&begin(true));
             running.attend(&job.id, deadline, input, output)

@@ -93,7 +93,7 @@ pub struct Launch<'a> {
     pub settings: &'a Settings,
     /// The probe's file on the host.
     pub probe: &'a Path,
-    /// The trial's own folder, made and empty.
+    /// The trial's own folder, for who needs one: not made yet, and removed after the trial.
     pub folder: &'a Path,
     /// The namespaces that the launcher enters first.
     pub entry: Option<Arc<Entry>>,

@@ -400,13 +400,13 @@ impl Cgroup {
                     let _ = fs::write(dir.join("cgroup.kill"), "1");
                 }
             }
-            self.thaw();
             let left = self.processes();
-            for pid in &left {
-                let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
-            }
             if left.is_empty() || Instant::now() > until {
                 return left;
+            }
+            self.thaw();
+            for pid in &left {
+                let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
             }
             thread::sleep(Duration::from_millis(2));
         }

@@ -56,15 +56,16 @@ impl Instance<'_> {
         // Where the host's files appear inside is known only now.
         let doses = self.doses(&self.translator());
         let before = self.alive().await;
-        let mut meter = Meter::new(session.running.payload.clone());
+        let measures = doses.iter().any(|dose| dose.measure.is_some());
+        let mut meter = Meter::new(session.running.payload.clone(), measures);
         let mut list: Vec<Message> = doses.iter().map(|dose| dose.message.clone()).collect();
         list.push(Message::new(&["go"]));
         session.say(&list).await;
         self.watch(session, &doses, enforces, &mut meter).await;
         // The counters are there as long as the group is: even after the first process ended.
         meter.sample();
-        if meter.oom_kills() > 0
-            && !session.records.ended()
+        if !session.records.ended()
+            && meter.oom_kills() > 0
             && let End::ByItself { .. } = self.common.end
         {
             let after_ms = millis(self.started.elapsed());
@@ -416,7 +417,10 @@ impl Instance<'_> {
     fn look_while_held(&mut self, id: usize) {
         let scratch = WriteInto::Scratch;
         // Promised scratch may be a folder of the host.
-        let may_be_found = |case: &Case| case.attempt != Attempt::WriteFile { into: scratch };
+        let may_be_found = |case: &Case| match case.attempt {
+            Attempt::WriteFile { into } => into != scratch,
+            _ => false,
+        };
         let plants = &self.order.bench.plants;
         if let Some(trial) = self
             .trials

@@ -80,15 +80,10 @@ pub async fn make(order: Order<'_>, cases: &[&Case], number: usize) -> Made {
         not_engaged: false,
         trials,
     };
-    let made = fs::create_dir(&folder);
-    match (limiter, made, order.backend) {
-        (_, _, Err(error)) => instance.fault(error.code, error.to_string()),
-        (Err(error), _, _) => instance.fault("harness-failed", error.to_string()),
-        (_, Err(error), _) => instance.fault(
-            "harness-failed",
-            format!("make the trial's folder: {error}"),
-        ),
-        (Ok(_), Ok(()), Ok(backend)) => instance.run(backend, &name, &folder).await,
+    match (limiter, order.backend) {
+        (_, Err(error)) => instance.fault(error.code, error.to_string()),
+        (Err(error), _) => instance.fault("harness-failed", error.to_string()),
+        (Ok(_), Ok(backend)) => instance.run(backend, &name, &folder).await,
     }
     instance.sweep(&folder);
     instance.common.elapsed = started.elapsed();
@@ -258,10 +253,10 @@ impl Instance<'_> {
     }
 }
 
-/// Our own probe, only looking, needs no group to hold it: it ends by its own deadline, and with its process group.
+/// Our own probe, putting no load on, needs no group to hold it: it ends by its own deadline, and with its process group.
 fn needs_no_bounds(cases: &[&Case], sandbox: &Sandbox) -> bool {
-    let looks = |case: &&Case| case.danger == Danger::Looks;
-    sandbox.backend == BackendKind::Unsandboxed && cases.iter().all(looks)
+    let loads = |case: &&Case| case.danger >= Danger::Loads;
+    sandbox.backend == BackendKind::Unsandboxed && !cases.iter().any(loads)
 }
 
 /// Whether a case's attempt changes nothing and loads nothing, so that another may be made in the same sandbox.

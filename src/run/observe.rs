@@ -17,6 +17,7 @@ use crate::host::proc;
 #[derive(Debug)]
 pub struct Meter {
     group: Option<Cgroup>,
+    measures: bool,
     highest: Counters,
     first: Option<(Instant, Counters)>,
     last: Option<(Instant, Counters)>,
@@ -24,10 +25,12 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter of this group; without one it sees nothing.
-    pub fn new(group: Option<Cgroup>) -> Self {
+    /// A meter of this group; without one it sees nothing. Where nothing is measured it looks only when asked for what
+    /// ended the run.
+    pub fn new(group: Option<Cgroup>, measures: bool) -> Self {
         Self {
             group,
+            measures,
             highest: Counters::default(),
             first: None,
             last: None,
@@ -37,7 +40,7 @@ impl Meter {
 
     /// The attempt begins: rates count from here.
     pub fn begin(&mut self) {
-        if let Some(group) = &self.group {
+        if let Some(group) = self.group.as_ref().filter(|_| self.measures) {
             self.first = Some((Instant::now(), Counters::read(group)));
         }
         self.sample();
@@ -45,7 +48,9 @@ impl Meter {
 
     /// Looks once.
     pub fn sample(&mut self) {
-        let Some(group) = &self.group else { return };
+        let Some(group) = self.group.as_ref().filter(|_| self.measures) else {
+            return;
+        };
         let now = Counters::read(group);
         if now.pids.is_none() && now.memory.is_none() {
             return;
@@ -58,7 +63,9 @@ impl Meter {
 
     /// How often the ceiling on memory ended a process.
     pub fn oom_kills(&self) -> u64 {
-        self.highest.oom_kills.unwrap_or(0)
+        let now = self.group.as_ref().map(Counters::read);
+        let now = now.and_then(|counters| counters.oom_kills);
+        self.highest.oom_kills.max(now).unwrap_or(0)
     }
 
     /// The count that the case asks for. `None` where the host has no such counter.
