@@ -25,7 +25,8 @@ const STOP_GRACE: i32 = 1;
 
 /// A container.
 pub struct Container {
-    docker: Docker,
+    /// The engine's client.
+    pub docker: Docker,
     /// Its id; until the engine has told it, its name, which serves as well.
     pub id: String,
     /// What the engine warned of when it was created.
@@ -132,6 +133,11 @@ impl Container {
         let options = StopContainerOptionsBuilder::default().t(STOP_GRACE).build();
         let stopped = self.docker.stop_container(&self.id, Some(options));
         call(Phase::Kill, accept(stopped, &[304, 404])).await
+    }
+
+    /// Leaves it to a later sweep.
+    pub fn forget(&mut self) {
+        self.there = false;
     }
 
     /// Removes it, running or not, with its own volumes. Gives back what could not be removed.
