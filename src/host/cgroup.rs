@@ -608,11 +608,12 @@ fn v1_mounts(mountinfo: &str) -> Option<Vec<(&'static str, PathBuf)>> {
         .collect()
 }
 
-/// The other hierarchies of version 1, the named ones left out: those belong to somebody.
+/// The other hierarchies: those of version 1 that we do not use, named ones too, and a hybrid's version 2. An engine puts
+/// a container into every one of them, below our group where it is told to.
 fn v1_others(mountinfo: &str) -> Vec<PathBuf> {
     let used = v1_mounts(mountinfo).unwrap_or_default();
     mount_entries(mountinfo)
-        .filter(|(_, kind, options)| *kind == "cgroup" && !options.contains("name="))
+        .filter(|(_, kind, _)| matches!(*kind, "cgroup" | "cgroup2"))
         .map(|(point, _, _)| PathBuf::from(point))
         .filter(|point| !used.iter().any(|(_, mount)| mount == point))
         .collect()
