@@ -247,15 +247,17 @@ impl Bounds {
 }
 
 impl Cgroup {
-    /// The group that a process is in, whoever made it; `None` where it cannot be seen from here.
-    pub fn of_process(pid: i32) -> Option<Self> {
+    /// The group that an engine made for the container with this id, found by its first process; `None` where it cannot
+    /// be seen from here, and where the process is in another one: a runtime may make none, and then what is counted
+    /// would be the engine itself.
+    pub fn of_process(pid: i32, container: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let found = Self::in_hierarchies(&mounts, &groups)?;
         found
             .dirs
             .iter()
-            .all(|(_, dir)| dir.is_dir())
+            .all(|(_, dir)| dir.is_dir() && dir.to_string_lossy().contains(container))
             .then_some(found)
     }
 

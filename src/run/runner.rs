@@ -129,7 +129,8 @@ impl<'a> Runner<'a> {
         let (mut made, able) = if !needs_able(case, sandbox) || may_share(case) {
             (made.await, None)
         } else {
-            let able = self.able(case, unit[0].sandbox);
+            let control = plan::control(case, sandbox, &self.bench.machine);
+            let able = self.able(case, unit[0].sandbox, control);
             if measures_cpu(case) {
                 // Side by side each would take from the other what it is measured by.
                 let able = able.await;
@@ -335,13 +336,24 @@ impl<'a> Runner<'a> {
                 return able.clone();
             }
         }
-        self.able(case, planned.sandbox).await
+        let able = self.able(case, planned.sandbox, control).await;
+        // Not every target can stand in a network that others use; in ours all do.
+        match (&able, control) {
+            (Able::NotProven { .. }, Control::Unrestricted) if case.attempt.is_network() => {
+                self.able(case, planned.sandbox, Control::Unsandboxed).await
+            }
+            _ => able,
+        }
     }
 
     /// Whether the attempt gets through where nothing should stop it: tried once a policy, however many sandboxes ask.
-    fn able(&self, case: &'a Case, index: usize) -> impl Future<Output = Able> + use<'a> {
+    fn able(
+        &self,
+        case: &'a Case,
+        index: usize,
+        control: Control,
+    ) -> impl Future<Output = Able> + use<'a> {
         let sandbox = &self.audit.sandboxes[index];
-        let control = plan::control(case, sandbox, &self.bench.machine);
         let engine = match control {
             Control::Unsandboxed => None,
             Control::Unrestricted => Some(index),

@@ -127,7 +127,7 @@ impl Docker {
         let pid = started.state.and_then(|state| state.pid);
         let pid = pid.and_then(|pid| host::visible(pid, &container.id));
         Ok(Begun {
-            payload: pid.and_then(Cgroup::of_process),
+            payload: pid.and_then(|pid| Cgroup::of_process(pid, &container.id)),
             init: pid.filter(|_| !launch.settings.init),
             streams,
             ending,
@@ -191,6 +191,14 @@ impl Backend for Docker {
 
     fn digest(&self, _sandbox: &Sandbox) -> Option<String> {
         Some(self.image.digest())
+    }
+
+    fn own_kernel(&self, sandbox: &Sandbox) -> Option<String> {
+        let facts = &self.engine.facts;
+        let runtime = sandbox.settings.runtime.as_ref();
+        let runtime = runtime.unwrap_or(&facts.default_runtime);
+        let own = facts.own_kernels.contains(runtime);
+        own.then(|| format!("the engine runs it with `{runtime}`"))
     }
 
     fn facts(&self) -> Vec<(String, String)> {
