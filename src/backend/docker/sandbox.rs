@@ -126,9 +126,13 @@ impl Docker {
         let started = container.inspect().await?;
         let pid = started.state.and_then(|state| state.pid);
         let pid = pid.and_then(|pid| host::visible(pid, &container.id));
+        let init = match pid {
+            Some(pid) if host::is_probe(pid).await => Some(pid),
+            _ => None,
+        };
         Ok(Begun {
-            payload: pid.and_then(Cgroup::of_process),
-            init: pid.filter(|_| !launch.settings.init),
+            payload: pid.and_then(|pid| Cgroup::of_container(&container.id, pid)),
+            init,
             streams,
             ending,
             weaker,
