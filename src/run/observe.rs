@@ -238,7 +238,9 @@ pub fn differences(
             });
         }
     };
-    let own = |name: &str| witness.own_namespaces.iter().any(|own| own == name);
+    // Of another user's process the host may not tell an ordinary user which namespace it is in.
+    let unseen = |name: &str| proc::namespace(&witness.pid.to_string(), name).is_none();
+    let own = |name: &str| witness.own_namespaces.iter().any(|own| own == name) || unseen(name);
     let at_most = |have: Option<u64>, want: Option<u64>| match (have, want) {
         (_, None) => true,
         (Some(have), Some(want)) => have <= want,
