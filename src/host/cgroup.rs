@@ -247,18 +247,15 @@ impl Bounds {
 }
 
 impl Cgroup {
-    /// The group that somebody made for this container, by a process in it. `None` where it cannot be seen from here, and
-    /// where the process is not, in every hierarchy, in a group that carries the container's id: what else lives in
-    /// another one is nobody's payload.
-    pub fn of_container(container: &str, pid: i32) -> Option<Self> {
+    /// The group that an engine made for the container with this id, found by its first process; `None` where it cannot
+    /// be seen from here, and where the process is in another one: a runtime may make none, and then what is counted
+    /// would be the engine itself.
+    pub fn of_process(pid: i32, container: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let found = Self::in_hierarchies(&mounts, &groups, container)?;
-        found
-            .dirs
-            .iter()
-            .all(|(_, dir)| dir.is_dir())
-            .then_some(found)
+        let exists = found.dirs.iter().all(|(_, dir)| dir.is_dir());
+        exists.then_some(found)
     }
 
     fn in_hierarchies(mountinfo: &str, groups: &str, container: &str) -> Option<Self> {

@@ -131,7 +131,7 @@ impl Docker {
             _ => None,
         };
         Ok(Begun {
-            payload: pid.and_then(|pid| Cgroup::of_container(&container.id, pid)),
+            payload: pid.and_then(|pid| Cgroup::of_process(pid, &container.id)),
             init,
             streams,
             ending,
@@ -195,6 +195,14 @@ impl Backend for Docker {
 
     fn digest(&self, _sandbox: &Sandbox) -> Option<String> {
         Some(self.image.digest())
+    }
+
+    fn own_kernel(&self, sandbox: &Sandbox) -> Option<String> {
+        let facts = &self.engine.facts;
+        let runtime = sandbox.settings.runtime.as_ref();
+        let runtime = runtime.unwrap_or(&facts.default_runtime);
+        let own = facts.own_kernels.contains(runtime);
+        own.then(|| format!("the engine runs it with `{runtime}`"))
     }
 
     fn facts(&self) -> Vec<(String, String)> {
