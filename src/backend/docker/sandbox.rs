@@ -9,7 +9,7 @@ use super::container::{Container, Ending};
 use super::engine::Engine;
 use super::health::Health;
 use super::image::{self, ImageFacts};
-use super::in_force::{self, Expected};
+use super::in_force::{self, Declared};
 use super::spec::{self, Context};
 use super::streams::{Delivery, Streams};
 use super::sweep::{Which, sweep};
@@ -150,7 +150,7 @@ impl Docker {
             created,
             &self.engine.facts,
             &container.warnings,
-            &Expected {
+            &Declared {
                 image_volumes: &self.image.volumes,
                 host_folders: launch.host_folders,
             },
