@@ -1,5 +1,7 @@
 //! What a cgroup counts, read the same way from both versions, and what it was told to allow.
 
+use std::collections::BTreeMap;
+
 use super::cgroup::{Cgroup, Version};
 use super::proc;
 
@@ -74,6 +76,7 @@ impl Counters {
     pub fn of_tree(root: i32) -> Self {
         let (mut all, mut cpu) = (proc::Taken::default(), 0);
         let mut found = false;
+        let mut unnamed = BTreeMap::new();
         for pid in proc::tree(root) {
             let Some(taken) = proc::taken(pid) else {
                 continue;
@@ -81,13 +84,15 @@ impl Counters {
             found = true;
             all.threads += taken.threads;
             all.memory += taken.memory;
+            all.shared += taken.shared;
+            unnamed.extend(proc::open_memory(pid));
             all.swap += taken.swap;
             cpu += proc::cpu_usec(pid).unwrap_or(0);
         }
         let seen = |value| found.then_some(value);
         Self {
             pids: seen(all.threads),
-            memory: seen(all.memory),
+            memory: seen(all.memory + all.shared.max(unnamed.into_values().sum())),
             swap: seen(all.swap),
             cpu_usec: seen(cpu),
             ..Self::default()

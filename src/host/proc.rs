@@ -89,7 +89,8 @@ pub fn taken(pid: i32) -> Option<Taken> {
     let bytes = |key| number(key).unwrap_or(0) * 1024;
     Some(Taken {
         threads: number("Threads:")?,
-        memory: bytes("RssAnon:") + bytes("RssShmem:"),
+        memory: bytes("RssAnon:"),
+        shared: bytes("RssShmem:"),
         swap: bytes("VmSwap:"),
     })
 }
@@ -99,10 +100,31 @@ pub fn taken(pid: i32) -> Option<Taken> {
 pub struct Taken {
     /// Its threads.
     pub threads: u64,
-    /// Bytes that are present.
+    /// Bytes that are present and its own.
     pub memory: u64,
+    /// Bytes that are present and may be shared.
+    pub shared: u64,
     /// Bytes that are swapped out.
     pub swap: u64,
+}
+
+/// Memory without a name that a process holds open (`memfd_create(2)`), by inode and in bytes: a runtime that is a
+/// kernel of its own keeps what runs in it there, and maps no more of it than it needs.
+pub fn open_memory(pid: i32) -> Vec<(u64, u64)> {
+    let mut found: Vec<(u64, u64)> = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:"))
+        })
+        .filter_map(|path| fs::metadata(path).ok())
+        .map(|memory| (memory.ino(), memory.blocks() * 512))
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
 /// The state letter: `R`, `S`, `Z`.

@@ -181,12 +181,10 @@ impl Instance<'_> {
         self.common.leads_to_range = self.order.sandbox.backend == BackendKind::Docker
             && self.order.bench.leads_here(witness.pid);
         witness.stands_in = !self.seen_by_name;
-        let ceilings = session
-            .running
-            .payload
-            .as_ref()
-            .map(Ceilings::read)
-            .unwrap_or_default();
+        // Around a launcher the group is the limiter's, whose bounds are no promise of the sandbox.
+        let own_group = session.running.payload.as_ref();
+        let own_group = own_group.filter(|_| observe::is_a_container(self.order.sandbox));
+        let ceilings = own_group.map(Ceilings::read);
         let inside_uid = match session.records.start {
             Start::Seen { uid, .. } => uid,
             _ => witness.uid,
@@ -195,15 +193,13 @@ impl Instance<'_> {
             let needs_not_root = trial.case.needs.contains(&Need::NotRoot);
             trial.already_root = needs_not_root && (witness.uid == 0 || inside_uid == 0);
         }
-        // Around a launcher the group is the limiter's, whose bounds are no promise of the sandbox.
-        let ceilings_are_its_own = self.order.sandbox.backend == BackendKind::Oci;
-        self.in_force = observe::in_force(&witness, ceilings_are_its_own.then_some(&ceilings));
+        self.in_force = observe::in_force(&witness, ceilings.as_ref());
         self.not_engaged = self.is_a_launcher() && self.order.bench.adds_nothing(&witness);
         self.common.faults.extend(observe::differences(
             self.order.sandbox,
             self.order.settings,
             &witness,
-            &ceilings,
+            ceilings.as_ref(),
             self.order.bench.counts_swap,
         ));
         self.common.witness = Some(witness);

@@ -7,6 +7,7 @@ use nix::libc;
 
 use super::dose::Measure;
 use crate::case::Ceiling;
+use crate::config::model::UNLIMITED;
 use crate::config::{BackendKind, NetworkMode, Sandbox, Settings};
 use crate::evidence::{Cause, Count, End, Fault, Inside, Witness};
 use crate::host::cgroup::Cgroup;
@@ -246,16 +247,16 @@ fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", (mib * 10.0).round() / 10.0)
 }
 
-/// Differences between what was configured and what is in force, where they weaken the sandbox. Only the embedded
-/// backend's settings say what to expect; a launcher has none.
+/// Differences between what was configured and what is in force, where they weaken the sandbox. Only a container's
+/// settings say what to expect; a launcher has none. `ceilings`: those of the container's own group, where it is seen.
 pub fn differences(
     sandbox: &Sandbox,
     settings: &Settings,
     witness: &Witness,
-    ceilings: &Ceilings,
+    ceilings: Option<&Ceilings>,
     counts_swap: bool,
 ) -> Vec<Fault> {
-    if sandbox.backend != BackendKind::Oci {
+    if !is_a_container(sandbox) {
         return Vec::new();
     }
     let mut faults = Vec::new();
@@ -267,34 +268,29 @@ pub fn differences(
             });
         }
     };
-    let own = |name: &str| witness.own_namespaces.iter().any(|own| own == name);
+    // Of another user's process the host may not tell an ordinary user which namespace it is in.
+    let unseen = |name: &str| proc::namespace(&witness.pid.to_string(), name).is_none();
+    let own = |name: &str| witness.own_namespaces.iter().any(|own| own == name) || unseen(name);
     let at_most = |have: Option<u64>, want: Option<u64>| match (have, want) {
         (_, None) => true,
         (Some(have), Some(want)) => have <= want,
         (None, Some(_)) => false,
     };
-    expect(
-        at_most(ceilings.pids, settings.pids_limit),
-        "the ceiling on processes",
-    );
-    expect(
-        at_most(ceilings.memory, settings.mem_limit),
-        "the ceiling on memory",
-    );
-    if counts_swap {
-        expect(
-            at_most(ceilings.memory_and_swap, settings.memswap_limit),
-            "the ceiling on memory and swap",
-        );
-    }
-    expect(
-        match (ceilings.cpus, settings.cpus) {
+    if let Some(ceilings) = ceilings {
+        let both = settings.memswap_limit.filter(|both| *both != UNLIMITED);
+        let fits = at_most(ceilings.pids, settings.pids_limit);
+        expect(fits, "the ceiling on processes");
+        let fits = at_most(ceilings.memory, settings.mem_limit);
+        expect(fits, "the ceiling on memory");
+        let fits = !counts_swap || at_most(ceilings.memory_and_swap, both);
+        expect(fits, "the ceiling on memory and swap");
+        let fits = match (ceilings.cpus, settings.cpus) {
             (_, None) => true,
             (Some(have), Some(want)) => have <= want + 0.001,
             (None, Some(_)) => false,
-        },
-        "the ceiling on CPU time",
-    );
+        };
+        expect(fits, "the ceiling on CPU time");
+    }
     expect(
         !settings.no_new_privileges || witness.no_new_privs,
         "no-new-privileges",
@@ -327,4 +323,9 @@ pub fn differences(
         "the dropping of capabilities",
     );
     faults
+}
+
+/// Whether its settings are a container's, and the group that holds the payload is the container's own.
+pub fn is_a_container(sandbox: &Sandbox) -> bool {
+    matches!(sandbox.backend, BackendKind::Oci | BackendKind::Docker)
 }
