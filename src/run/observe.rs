@@ -291,8 +291,8 @@ pub fn differences(
         };
         expect(fits, "the ceiling on CPU time");
     }
+    // Who stands in for the probe has rights and namespaces of its own.
     if witness.stands_in {
-        // Its rights and its view are the runtime's.
         return faults;
     }
     expect(
