@@ -117,6 +117,7 @@ async fn one(bench: &Bench, sandbox: &Sandbox, name: String) {
         environment: &[],
         home: Path::new("/"),
         host_folders: &[],
+        set_uid: None,
         as_user: None,
         may_mount: false,
     };

@@ -4,7 +4,6 @@
 //! reason, never INCONCLUSIVE.
 
 use crate::case::{Attempt, Case, MemoryDose, Need, Position, SpinUntil, Status, UnixTarget};
-use crate::config::model::NetworkMode;
 use crate::config::{BackendKind, Policy, RangeMode, Sandbox, Settings};
 use crate::protection::Protection;
 
@@ -266,9 +265,8 @@ pub fn unrestricted(sandbox: &Sandbox) -> Sandbox {
         Protection::Timeout,
         Protection::Output,
     ] {
-        settings.remove(protection, BackendKind::Docker);
+        settings.remove(protection);
     }
-    settings.network_mode = NetworkMode::Host;
     Sandbox {
         name: "unrestricted container".into(),
         settings,

@@ -110,6 +110,9 @@ pub struct Launch<'a> {
     pub home: &'a Path,
     /// The host's canary folders.
     pub host_folders: &'a [std::path::PathBuf],
+    /// A set-uid copy of the probe, where the attempt asks for one and root could make it: to stand in the sandbox at
+    /// [`oci_spec::SET_UID_HELPER`].
+    pub set_uid: Option<&'a Path>,
     /// Run as this user where the backend has no setting for it: an attempt that means nothing to root.
     pub as_user: Option<(u32, u32)>,
     /// The attempt could mount something: where there is no sandbox, that has to end with the trial.

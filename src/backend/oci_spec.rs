@@ -207,14 +207,11 @@ fn bind(host: &Path, inside: &str, read_only: bool) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::BackendKind;
     use crate::protection::{PROTECTIONS, Protection};
 
     fn config_without(protections: &[Protection]) -> Value {
         let mut settings = Settings::default();
-        protections
-            .iter()
-            .for_each(|p| settings.remove(*p, BackendKind::Oci));
+        protections.iter().for_each(|p| settings.remove(*p));
         config(
             &settings,
             &Context {

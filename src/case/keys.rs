@@ -79,8 +79,10 @@ pub const KEYS: &[Key] = &[
     may("weakened", "remove", Shape::ManyOf(words::<Protection>), "the smallest set of protections whose removal lets it through"),
     may("weakened", "oci", Shape::Table, "another set for the `oci` backend"),
     may("weakened", "docker", Shape::Table, "another set for the `docker` backend"),
-    must("weakened.oci", "remove", Shape::ManyOf(words::<Protection>), "the set for this backend"),
-    must("weakened.docker", "remove", Shape::ManyOf(words::<Protection>), "the set for this backend"),
+    may("weakened.oci", "remove", Shape::ManyOf(words::<Protection>), "the set for this backend"),
+    may("weakened.oci", "fixture", Shape::Line(256), "a runner below `fixtures/` that lets it through, where no setting does"),
+    may("weakened.docker", "remove", Shape::ManyOf(words::<Protection>), "the set for this backend"),
+    may("weakened.docker", "fixture", Shape::Line(256), "a runner below `fixtures/` that lets it through, where no setting does"),
 ];
 
 /// The backends that `[weakened.BACKEND]` may name.

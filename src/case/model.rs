@@ -418,6 +418,9 @@ pub struct Weakened {
     pub remove: Vec<Protection>,
     /// Where a backend needs another set: `[weakened.oci]`.
     pub by_backend: Vec<(String, Vec<Protection>)>,
+    /// Where no setting of a backend lets it through, and one of the project's own runners does:
+    /// `[weakened.docker] fixture = "runners/…"`. The backend's set is empty then.
+    pub fixtures: Vec<(String, String)>,
 }
 
 impl Weakened {

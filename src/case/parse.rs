@@ -69,16 +69,27 @@ fn weakened(reader: &mut Reader<'_>, top: &View<'_, '_>) -> Weakened {
         return Weakened::default();
     };
     let view = reader.table(KEYS, "weakened", table, span);
-    let mut by_backend = Vec::new();
+    let (mut by_backend, mut fixtures) = (Vec::new(), Vec::new());
     for backend in WEAKENED_BACKENDS {
         if let Some((table, span)) = view.table(backend) {
-            let view = reader.table(KEYS, &format!("weakened.{backend}"), table, span);
+            let view = reader.table(KEYS, &format!("weakened.{backend}"), table, span.clone());
+            let fixture = view.text("fixture");
+            if view.has("remove") == fixture.is_some() && !view.is_bad("remove") {
+                reader.report(
+                    Code::Contradiction,
+                    span,
+                    format!("`[weakened.{backend}]` says not just one thing"),
+                    "give it either `remove = [\"…\"]`, or `fixture = \"runners/…\"` where no setting lets the attempt through",
+                );
+            }
             by_backend.push((backend.to_owned(), protections(&view)));
+            fixtures.extend(fixture.map(|fixture| (backend.to_owned(), fixture.to_owned())));
         }
     }
     Weakened {
         remove: protections(&view),
         by_backend,
+        fixtures,
     }
 }
 

@@ -126,7 +126,13 @@ fn stops(case: &Case) -> Vec<String> {
     if !case.weakened.remove.is_empty() {
         lines.push(set_words(&case.weakened.remove));
     }
-    for (backend, protections) in &case.weakened.by_backend {
+    for (backend, fixture) in &case.weakened.fixtures {
+        lines.push(format!(
+            "On `{backend}` no setting: `fixtures/{fixture}` shows what lets it through."
+        ));
+    }
+    let settings = case.weakened.by_backend.iter();
+    for (backend, protections) in settings.filter(|(_, set)| !set.is_empty()) {
         lines.push(format!("On `{backend}`: {}", set_words(protections)));
     }
     lines

@@ -71,7 +71,7 @@ impl Sandbox {
     pub fn settings_in_force(&self) -> Settings {
         let mut settings = self.settings.clone();
         for protection in &self.without {
-            settings.remove(*protection, self.backend);
+            settings.remove(*protection);
         }
         settings
     }
@@ -81,7 +81,7 @@ impl Sandbox {
 fn unprotected() -> Settings {
     let mut settings = Settings::default();
     for (protection, _, _) in PROTECTIONS {
-        settings.remove(*protection, BackendKind::Unsandboxed);
+        settings.remove(*protection);
     }
     settings.tmpfs.clear();
     settings

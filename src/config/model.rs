@@ -420,9 +420,9 @@ impl Settings {
     }
 
     /// The same settings without one protection and nothing else changed. What is absent already stays as it is.
-    pub fn remove(&mut self, protection: Protection, backend: BackendKind) {
+    pub fn remove(&mut self, protection: Protection) {
         match protection {
-            Protection::Network => self.open_network(backend),
+            Protection::Network => self.network_mode = NetworkMode::Host,
             Protection::ReadOnly => self.read_only = false,
             // A ceiling on memory and swap together stands on the one on memory.
             Protection::Memory => {
@@ -450,15 +450,6 @@ impl Settings {
             Protection::Timeout => self.enforce_timeout = false,
             Protection::Output => self.enforce_output = false,
             Protection::Cleanup => self.cleanup = false,
-        }
-    }
-
-    /// An engine gives a network unless it is told not to; the embedded sandbox knows only the harness's own.
-    fn open_network(&mut self, backend: BackendKind) {
-        match (backend, &self.network_mode) {
-            (BackendKind::Docker, NetworkMode::None) => self.network_mode = NetworkMode::Bridge,
-            (BackendKind::Docker, _) => {}
-            _ => self.network_mode = NetworkMode::Host,
         }
     }
 

@@ -427,7 +427,7 @@ fn each_protection_of_a_hardened_container_can_be_taken_away() {
     let mut open = whole;
     open.without = PROTECTIONS.iter().map(|(p, _, _)| *p).collect();
     let settings = open.settings_in_force();
-    assert_eq!(settings.network_mode, NetworkMode::Bridge);
+    assert_eq!(settings.network_mode, NetworkMode::Host);
     assert_eq!(
         (settings.seccomp_profile, settings.user),
         (None, User::Ids(0, 0))

@@ -124,6 +124,7 @@ fn case(id: &str) -> Case {
         weakened: Weakened {
             remove: vec![Protection::Network],
             by_backend: Vec::new(),
+            fixtures: Vec::new(),
         },
         needs: Vec::new(),
         danger: Danger::Looks,

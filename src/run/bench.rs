@@ -201,6 +201,11 @@ impl Bench {
         folders
     }
 
+    /// The set-uid copy of the probe, where root could make one.
+    pub fn set_uid(&self) -> Option<&Path> {
+        self.set_uid.as_deref()
+    }
+
     /// Where set-uid helpers may stand.
     pub fn helpers(&self) -> Vec<String> {
         let planted = self

@@ -15,7 +15,7 @@ use super::dose::{Dose, dose};
 use super::session::Session;
 use super::trial::{Trial, random_hex};
 use crate::backend::{Backend, BackendError, Launch};
-use crate::case::{Case, Ceiling, Danger, Need};
+use crate::case::{Attempt, Case, Ceiling, Danger, Need};
 use crate::config::model::NOBODY;
 use crate::config::{BackendKind, Sandbox, Settings};
 use crate::evidence::{Evidence, Fault};
@@ -142,6 +142,7 @@ impl Instance<'_> {
             environment: &bench.plants.environment,
             home: &bench.plants.home,
             host_folders: &host_folders,
+            set_uid: bench.set_uid().filter(|_| self.any(is_set_uid)),
             as_user: self.as_user(),
             may_mount: self.any(|case| case.danger > Danger::Looks),
         };
@@ -257,6 +258,10 @@ impl Instance<'_> {
             seen_by_name: self.seen_by_name,
         }
     }
+}
+
+fn is_set_uid(case: &Case) -> bool {
+    case.attempt == Attempt::GainPrivileges
 }
 
 /// Our own probe, putting no load on, needs no group to hold it: it ends by its own deadline, and with its process group.

@@ -55,6 +55,7 @@ fn body(image: &str, run: &str, delivery: &Delivery) -> bollard::models::Contain
         labels: owner::labels(run, "t"),
         environment: Vec::new(),
         host_folders: &[],
+        set_uid: None,
         seccomp_profile: None,
     };
     spec::body(&settings, context)

@@ -29,7 +29,11 @@ const MAP: &[(&str, &str, &[&str])] = &[
         "project file to sandboxes, or all diagnostics",
         &["case", "diag", "protection"],
     ),
-    ("plan", "cases and sandboxes to trials", &["case", "config"]),
+    (
+        "plan",
+        "cases and sandboxes to trials",
+        &["case", "config", "protection"],
+    ),
     (
         "judge",
         "case and evidence to a verdict",

@@ -10,6 +10,7 @@ use bollard::models::{ContainerInspectResponse, HostConfig, MountPoint};
 use super::engine::Facts;
 use super::spec::{FOLDER, PROBE};
 use crate::backend::BackendError;
+use crate::backend::oci_spec::SET_UID_HELPER;
 use crate::config::model::{UNLIMITED, User};
 use crate::config::{NetworkMode, Settings};
 
@@ -275,6 +276,7 @@ fn files(
                     .host_folders
                     .iter()
                     .any(|folder| folder.as_os_str() == inside))
+            || inside == SET_UID_HELPER
             || settings.tmpfs.iter().any(|tmpfs| tmpfs.path == inside);
         found.expect(known, &format!("no mount at {inside} was asked for"));
     }
@@ -350,6 +352,7 @@ mod tests {
             labels: HashMap::new(),
             environment: Vec::new(),
             host_folders: &[],
+            set_uid: None,
             seccomp_profile: None,
         };
         let body = body(settings, context);

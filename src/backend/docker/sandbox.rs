@@ -73,6 +73,7 @@ impl Docker {
             labels: owner::labels(&self.run, launch.trial),
             environment,
             host_folders: launch.host_folders,
+            set_uid: launch.set_uid,
             seccomp_profile: self.seccomp_profile.clone(),
         };
         let mut body = spec::body(settings, context);

@@ -10,6 +10,7 @@ use bollard::models::{
     MountVolumeOptions, RestartPolicy, RestartPolicyNameEnum,
 };
 
+use crate::backend::oci_spec::SET_UID_HELPER;
 use crate::config::model::{Tmpfs, UNLIMITED, User, Volume, VolumeSource};
 use crate::config::{NetworkMode, Settings};
 
@@ -40,6 +41,8 @@ pub struct Context<'a> {
     pub environment: Vec<(String, String)>,
     /// The host's folders that are exposed where `host-files` was taken away.
     pub host_folders: &'a [std::path::PathBuf],
+    /// A set-uid copy of the probe.
+    pub set_uid: Option<&'a std::path::Path>,
     /// The text of `seccomp_profile`.
     pub seccomp_profile: Option<String>,
 }
@@ -198,6 +201,11 @@ fn mounts(settings: &Settings, context: &Context<'_>) -> Vec<Mount> {
             .iter()
             .map(|volume| mounted(volume, context)),
     );
+    // Where the engine sees no file of ours, it sees none of this one either.
+    if let (Some(helper), Delivery::Bind(_)) = (context.set_uid, context.probe) {
+        let helper = helper.to_string_lossy().into_owned();
+        mounts.push(bind(helper, SET_UID_HELPER, true));
+    }
     if settings.expose_host_files {
         let exposed = context.host_folders.iter().map(|folder| {
             let folder = folder.to_string_lossy().into_owned();
@@ -257,7 +265,6 @@ fn volume(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::BackendKind;
     use crate::protection::{PROTECTIONS, Protection};
     use serde_json::{Value, json};
 
@@ -268,6 +275,7 @@ mod tests {
             labels: HashMap::from([("escape-audit.run".into(), "r".into())]),
             environment: environment.to_vec(),
             host_folders: &["/h".into()],
+            set_uid: None,
             seccomp_profile: None,
         };
         serde_json::to_value(body(settings, context)).expect("a body")
@@ -348,7 +356,7 @@ mod tests {
         let whole = made(&hardened(), &[]);
         for (protection, name, _) in PROTECTIONS {
             let mut without = hardened();
-            without.remove(*protection, BackendKind::Docker);
+            without.remove(*protection);
             let changed = made(&without, &[]) != whole;
             assert_eq!(changed, !outside.contains(protection), "{name}");
         }
