@@ -463,6 +463,7 @@ impl Instance<'_> {
                     | Attempt::ConnectUnix {
                         to: UnixTarget::Path
                     }
+                    | Attempt::EngineSocket { .. }
             )
         });
         match &self.common.witness {
