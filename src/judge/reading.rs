@@ -103,7 +103,7 @@ pub enum Through {
         /// Over a user namespace of the sandbox's own it gives no power.
         confinable: bool,
     },
-    /// The sandbox broke its own promise, whatever kernel it stands on.
+    /// The sandbox broke its own promise, or gave away what is worth as much on any kernel.
     Promise {
         reason: &'static str,
         lines: Vec<String>,
