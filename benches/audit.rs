@@ -38,8 +38,10 @@ fn main() {
 async fn library_against_bare_loop() {
     let library = Library::load(&[]).expect("the library is valid");
     let cases: Vec<Case> = library.cases.into_iter().filter(run::is_instant).collect();
-    let bench = Bench::open(&cases).expect("the bench opens");
     let sandbox = Sandbox::new("oci", BackendKind::Oci);
+    let range = RangeConfig::default();
+    let bench =
+        Bench::open(&cases, std::slice::from_ref(&sandbox), &range).expect("the bench opens");
     let audit = Audit {
         range: RangeConfig::default(),
         cases,

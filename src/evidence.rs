@@ -20,6 +20,9 @@ pub struct Evidence {
     pub contradictions: Vec<String>,
     /// The host's own sight of the probe.
     pub witness: Option<Witness>,
+    /// The network that the sandbox has a way out to is the one that the canaries stand in: its gateways are theirs, and
+    /// an unrestricted sandbox of the same engine reached them.
+    pub leads_to_range: bool,
     /// The targets of ours that the attempt aimed at.
     pub targets: Vec<Target>,
     /// Canaries that saw this trial's token.

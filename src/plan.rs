@@ -4,7 +4,9 @@
 //! reason, never INCONCLUSIVE.
 
 use crate::case::{Attempt, Case, MemoryDose, Need, Position, SpinUntil, Status, UnixTarget};
-use crate::config::{BackendKind, Policy, RangeMode, Sandbox};
+use crate::config::model::NetworkMode;
+use crate::config::{BackendKind, Policy, RangeMode, Sandbox, Settings};
+use crate::protection::Protection;
 
 /// What was measured of this machine before the plan was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,8 +91,8 @@ pub fn skip(case: &Case, sandbox: &Sandbox, machine: &Machine) -> Option<Skip> {
     needs
         .into_iter()
         .find_map(|need| unmet(need, case, sandbox, machine))
-        .or_else(|| without_root(case, machine))
-        .or_else(|| without_limiter(case, machine))
+        .or_else(|| without_root(case, sandbox, machine))
+        .or_else(|| without_limiter(case, sandbox, machine))
 }
 
 fn unmet(need: Need, case: &Case, sandbox: &Sandbox, machine: &Machine) -> Option<Skip> {
@@ -153,6 +155,10 @@ fn unmet(need: Need, case: &Case, sandbox: &Sandbox, machine: &Machine) -> Optio
 
 /// Network attempts go only where no packet can leave the machine.
 fn out_of_range(case: &Case, sandbox: &Sandbox, machine: &Machine) -> Option<Skip> {
+    if sandbox.backend == BackendKind::Docker {
+        // The engine gave it the network that it has, and that is what is audited.
+        return None;
+    }
     let loopback_only = matches!(
         &case.attempt,
         Attempt::Connect { positions, .. } if positions.iter().all(|p| *p == Position::Loopback)
@@ -178,22 +184,39 @@ fn runs_as_root(sandbox: &Sandbox) -> bool {
         && sandbox.settings.user.is_root()
 }
 
-/// What the kernel refuses every ordinary user cannot show whether the sandbox would have refused it.
-fn without_root(case: &Case, machine: &Machine) -> Option<Skip> {
-    let privileged = matches!(
-        case.attempt,
-        Attempt::RawSocket | Attempt::Capabilities | Attempt::Mount
-    );
-    (privileged && !machine.root).then(|| {
+/// What the kernel refuses every ordinary user cannot show whether the sandbox would have refused it. An engine runs as
+/// root, whoever asks it.
+fn without_root(case: &Case, sandbox: &Sandbox, machine: &Machine) -> Option<Skip> {
+    let ordinary = !machine.root && sandbox.backend != BackendKind::Docker;
+    (means_nothing_without_root(case) && ordinary).then(|| {
         Skip::not_applicable(
             "the kernel refuses this to every ordinary user, sandbox or not (run the audit with sudo to try it)",
         )
     })
 }
 
-/// A load that can be neither bounded nor counted from outside is not tried.
-fn without_limiter(case: &Case, machine: &Machine) -> Option<Skip> {
-    let counted = matches!(
+fn means_nothing_without_root(case: &Case) -> bool {
+    matches!(
+        case.attempt,
+        Attempt::RawSocket | Attempt::Capabilities | Attempt::Mount
+    )
+}
+
+/// A load that can be neither bounded nor counted from outside is not tried. An engine gives every container a group of
+/// its own.
+fn without_limiter(case: &Case, sandbox: &Sandbox, machine: &Machine) -> Option<Skip> {
+    let uncounted = !machine.limiter && sandbox.backend != BackendKind::Docker;
+    (is_counted(case) && uncounted).then(|| Skip {
+        reason: "needs-limiter",
+        sentence:
+            "no cgroup can be made here to bound and count the load (run with sudo, or inside \
+                   `systemd-run --user --scope -p Delegate=yes`)"
+                .into(),
+    })
+}
+
+fn is_counted(case: &Case) -> bool {
+    matches!(
         case.attempt,
         Attempt::Spawn
             | Attempt::Allocate {
@@ -202,14 +225,56 @@ fn without_limiter(case: &Case, machine: &Machine) -> Option<Skip> {
             | Attempt::Spin {
                 until: SpinUntil::Quota
             }
-    );
-    (counted && !machine.limiter).then(|| Skip {
-        reason: "needs-limiter",
-        sentence:
-            "no cgroup can be made here to bound and count the load (run with sudo, or inside \
-                   `systemd-run --user --scope -p Delegate=yes`)"
-                .into(),
-    })
+    )
+}
+
+/// Where a case is shown to be able.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Control {
+    /// Without any sandbox.
+    Unsandboxed,
+    /// In a container of the same engine that nothing restricts: where the canaries stand in the engine's network, and
+    /// where an ordinary user can do no more than ask the engine.
+    Unrestricted,
+}
+
+/// Where this case is shown to be able before this sandbox is judged by it.
+pub fn control(case: &Case, sandbox: &Sandbox, machine: &Machine) -> Control {
+    let in_network = case.attempt.is_network()
+        || case.attempt
+            == Attempt::ConnectUnix {
+                to: UnixTarget::Abstract,
+            };
+    let by_engine_alone = (!machine.root && means_nothing_without_root(case))
+        || (!machine.limiter && is_counted(case));
+    match sandbox.backend {
+        BackendKind::Docker if in_network || by_engine_alone => Control::Unrestricted,
+        _ => Control::Unsandboxed,
+    }
+}
+
+/// A container of the same engine and image that nothing restricts, judged by the same policy.
+pub fn unrestricted(sandbox: &Sandbox) -> Sandbox {
+    let mut settings = Settings::docker();
+    settings.image.clone_from(&sandbox.settings.image);
+    settings.engine.clone_from(&sandbox.settings.engine);
+    for protection in [
+        Protection::Network,
+        Protection::Capabilities,
+        Protection::Seccomp,
+        Protection::User,
+        Protection::Timeout,
+        Protection::Output,
+    ] {
+        settings.remove(protection, BackendKind::Docker);
+    }
+    settings.network_mode = NetworkMode::Host;
+    Sandbox {
+        name: "unrestricted container".into(),
+        settings,
+        without: std::collections::BTreeSet::new(),
+        ..sandbox.clone()
+    }
 }
 
 /// The sandbox in which a case is shown to be able: no sandbox at all, judged by the same policy.

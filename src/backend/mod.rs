@@ -40,6 +40,11 @@ pub trait Backend {
     /// What stands behind the sandbox, as a digest: the root file system's, the launcher's.
     fn digest(&self, sandbox: &Sandbox) -> Option<String>;
 
+    /// What the backend says of a kernel that is not the host's, if it says so of this sandbox.
+    fn own_kernel(&self, _sandbox: &Sandbox) -> Option<String> {
+        None
+    }
+
     /// What is known of the sandbox from the backend itself, as name and value.
     fn facts(&self) -> Vec<(String, String)> {
         Vec::new()

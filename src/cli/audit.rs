@@ -160,7 +160,7 @@ fn carry_out(
     let began = (SystemTime::now(), Instant::now());
     let (report, code) = runtime.block_on(async {
         let signals = Signals::listen().context("listen for signals")?;
-        let bench = Bench::open(&plan.cases)?;
+        let bench = Bench::open(&plan.cases, &plan.sandboxes, &plan.range)?;
         needs_a_cgroup(&plan.sandboxes, &bench)?;
         let audit = Audit {
             jobs: plan.jobs.unwrap_or_else(|| run::default_jobs(&bench)),

@@ -247,15 +247,17 @@ impl Bounds {
 }
 
 impl Cgroup {
-    /// The group that a process is in, whoever made it; `None` where it cannot be seen from here.
-    pub fn of_process(pid: i32) -> Option<Self> {
+    /// The group that an engine made for the container with this id, found by its first process; `None` where it cannot
+    /// be seen from here, and where the process is in another one: a runtime may make none, and then what is counted
+    /// would be the engine itself.
+    pub fn of_process(pid: i32, container: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let found = Self::in_hierarchies(&mounts, &groups)?;
         found
             .dirs
             .iter()
-            .all(|(_, dir)| dir.is_dir())
+            .all(|(_, dir)| dir.is_dir() && dir.to_string_lossy().contains(container))
             .then_some(found)
     }
 
@@ -608,11 +610,12 @@ fn v1_mounts(mountinfo: &str) -> Option<Vec<(&'static str, PathBuf)>> {
         .collect()
 }
 
-/// The other hierarchies of version 1, the named ones left out: those belong to somebody.
+/// The other hierarchies: those of version 1 that we do not use, named ones too, and a hybrid's version 2. An engine puts
+/// a container into every one of them, below our group where it is told to.
 fn v1_others(mountinfo: &str) -> Vec<PathBuf> {
     let used = v1_mounts(mountinfo).unwrap_or_default();
     mount_entries(mountinfo)
-        .filter(|(_, kind, options)| *kind == "cgroup" && !options.contains("name="))
+        .filter(|(_, kind, _)| matches!(*kind, "cgroup" | "cgroup2"))
         .map(|(point, _, _)| PathBuf::from(point))
         .filter(|point| !used.iter().any(|(_, mount)| mount == point))
         .collect()

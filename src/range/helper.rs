@@ -16,15 +16,17 @@ use super::Token;
 use super::line::{receive, send};
 use super::netlink::Netlink;
 use super::netns::RangeError;
-use super::places::{self, Spot, Wire};
+use super::places::{self, Ground, Spot, Wire};
 
-/// What `escape-audit __range own|loopback` is. Its standard input is one end of the harness's socket pair. Must run
+/// What `escape-audit __range GROUND` is. Its standard input is one end of the harness's socket pair. Must run
 /// before the process has a second thread.
 pub fn helper_main() -> i32 {
-    let own = std::env::args().nth(2).as_deref() == Some("own");
+    let Some(ground) = std::env::args().nth(2).as_deref().and_then(Ground::parse) else {
+        return 2;
+    };
     let stdin = io::stdin();
     let line = stdin.as_fd();
-    if let Err(error) = hand_over(line, own) {
+    if let Err(error) = hand_over(line, &ground) {
         let failed = Message::new(&["failed"])
             .with("step", error.step)
             .with("why", error.why)
@@ -35,18 +37,18 @@ pub fn helper_main() -> i32 {
     while let Ok(Some((message, _))) = receive(line) {
         if let (Some(target), Some(payload)) = (message.text("target"), message.bytes("payload")) {
             // Success and failure alike are for the canary to tell.
-            let _ = touch(target, payload, own);
+            let _ = touch(target, payload, &ground);
         }
     }
     0
 }
 
-fn hand_over(line: BorrowedFd<'_>, own: bool) -> Result<(), RangeError> {
+fn hand_over(line: BorrowedFd<'_>, ground: &Ground) -> Result<(), RangeError> {
     let say = |message: &Message, fd: Option<BorrowedFd<'_>>| {
         send(line, message, fd, MsgFlags::empty())
             .map_err(|error| RangeError::new("answer the harness", error))
     };
-    if own {
+    if *ground == Ground::Own {
         let refused = |error| RangeError {
             refused: true,
             ..error
@@ -59,11 +61,12 @@ fn hand_over(line: BorrowedFd<'_>, own: bool) -> Result<(), RangeError> {
             say(&message, Some(file.as_fd()))?;
         }
     }
-    for (number, spot) in places::spots(own).iter().enumerate() {
+    for (number, spot) in places::spots(ground).iter().enumerate() {
         let (socket, address) = match spot.open() {
             Ok((socket, address)) => (Some(socket), address),
-            // Without IPv6 the canary has no address at all. Any other is said to be there, and dead.
-            Err(_) if spot.ip.is_ipv6() => continue,
+            // Without IPv6 the canary has no address at all. Any other is said to be there, and dead; but what the
+            // machine itself runs on its own address is no canary of ours.
+            Err(_) if spot.ip.is_ipv6() || matches!(ground, Ground::Here(_)) => continue,
             Err(_) => (None, spot.address(spot.port, "unbound")),
         };
         let message = Message::new(&["socket"])
@@ -129,14 +132,14 @@ fn make_user_namespace() -> Result<(), RangeError> {
     Ok(())
 }
 
-/// Sends the payload to a canary. Outside a namespace of our own nothing but loopback is ever addressed.
-fn touch(target: &str, payload: &[u8], own: bool) -> io::Result<()> {
+/// Sends the payload to a canary. Outside a namespace of our own no address is ever used but this machine's.
+fn touch(target: &str, payload: &[u8], ground: &Ground) -> io::Result<()> {
     use io::Write as _;
     let limit = Duration::from_secs(1);
     let place = |text: &str| -> io::Result<SocketAddr> {
         text.parse()
             .ok()
-            .filter(|place: &SocketAddr| own || place.ip().is_loopback())
+            .filter(|place: &SocketAddr| ground.holds(place.ip()))
             .ok_or_else(|| io::ErrorKind::InvalidInput.into())
     };
     if let Some(text) = target.strip_prefix("tcp://") {

@@ -31,6 +31,7 @@ mod secrets;
 pub mod sentinel;
 mod token;
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,6 +41,7 @@ use crate::evidence::Touch;
 
 use canary::Listener;
 use netns::{Helper, Socket};
+use places::Ground;
 use registry::Registry;
 
 pub use netns::{Entry, RangeError};
@@ -57,8 +59,23 @@ pub struct Options {
     /// The run's own folder, which other users may enter. One of the Unix sockets stands there, and the journal of
     /// the others: [`plant::reap`] removes what a killed run left.
     pub folder: PathBuf,
-    /// Try to make a network namespace of our own.
-    pub own_namespace: bool,
+    /// Where the canaries are to stand.
+    pub stand: Stand,
+}
+
+/// Where the canaries are to stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stand {
+    /// In a network namespace of our own, where the machine allows one, else on loopback alone.
+    Own,
+    /// On loopback alone.
+    Loopback,
+    /// In the harness's own network, on every address that this machine has: where the containers of an engine come
+    /// out. These addresses of the machine play the internet.
+    Here {
+        /// Each has to be one of the machine's.
+        internet: Vec<IpAddr>,
+    },
 }
 
 impl Options {
@@ -67,7 +84,7 @@ impl Options {
         Self {
             program: myself(),
             folder: folder.into(),
-            own_namespace: true,
+            stand: Stand::Own,
         }
     }
 }
@@ -87,6 +104,8 @@ pub enum Mode {
         /// The step that failed, and why.
         why: String,
     },
+    /// On every address of this machine.
+    Here,
 }
 
 /// One address that an attempt aims at.
@@ -98,6 +117,9 @@ pub struct TargetSpec {
     pub position: Position,
     /// `tcp://A:P`, `udp://A:P`, `path:/P` or `abstract:NAME`.
     pub address: String,
+    /// A canary of ours stands there, or ought to. Else whoever stands there is somebody else's: it can be tried, and
+    /// its silence means nothing.
+    pub ours: bool,
 }
 
 /// Canaries that listen, as tasks of the runtime that opened it. Dropping it closes everything.
@@ -117,26 +139,41 @@ impl Range {
     /// Call it inside a tokio runtime: the canaries are tasks of it. It blocks for the few milliseconds that the
     /// helper needs.
     pub fn open(options: &Options) -> Result<Self, RangeError> {
-        let (mode, opened) = if options.own_namespace {
-            match netns::open(&options.program, true) {
+        let program = &options.program;
+        let on_loopback = |why: String| {
+            let opened = netns::open(program, &Ground::Loopback)?;
+            Ok((Mode::LoopbackOnly { why }, opened))
+        };
+        let (mode, opened) = match &options.stand {
+            Stand::Own => match netns::open(program, &Ground::Own) {
                 Ok(opened) => (Mode::Own, opened),
                 // Only where the kernel refuses: want of descriptors or of memory must not turn into skipped cases.
                 Err(error) if !error.refused => return Err(error),
-                Err(error) => (
-                    Mode::LoopbackOnly {
-                        why: error.to_string(),
-                    },
-                    netns::open(&options.program, false)?,
-                ),
+                Err(error) => on_loopback(error.to_string())?,
+            },
+            Stand::Loopback => on_loopback("a namespace of our own was not asked for".into())?,
+            Stand::Here { internet } => {
+                let addresses = places::of_this_machine(internet)
+                    .map_err(|error| RangeError::new("list this machine's addresses", error))?;
+                if let Some(strange) = internet
+                    .iter()
+                    .find(|ip| !addresses.contains(&(Position::Internet, **ip)))
+                {
+                    let why = "it is no address of this machine, and a canary of ours can stand on no other";
+                    return Err(RangeError::new(
+                        format!("let {strange} play the internet"),
+                        why,
+                    ));
+                }
+                (Mode::Here, netns::open(program, &Ground::Here(addresses))?)
             }
-        } else {
-            let why = "a namespace of our own was not asked for".to_owned();
-            (
-                Mode::LoopbackOnly { why },
-                netns::open(&options.program, false)?,
-            )
         };
-        let (socket_folders, file_sockets) = netns::file_sockets(&options.folder)?;
+        let sockets = if mode == Mode::Here {
+            "socket-here"
+        } else {
+            "socket"
+        };
+        let (socket_folders, file_sockets) = netns::file_sockets(&options.folder, sockets)?;
         let mut range = Self {
             mode,
             entry: Arc::new(opened.entry),
@@ -155,6 +192,19 @@ impl Range {
     /// Where the canaries stand.
     pub fn mode(&self) -> &Mode {
         &self.mode
+    }
+
+    /// The addresses on which canaries stand, loopback left out: that is everybody's own.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let place = |listener: &Listener| {
+            let (_, place) = listener.spec.address.split_once("://")?;
+            place.parse::<SocketAddr>().ok().map(|place| place.ip())
+        };
+        let mut all: Vec<IpAddr> = self.listeners.iter().filter_map(place).collect();
+        all.retain(|ip| !ip.is_loopback());
+        all.sort();
+        all.dedup();
+        all
     }
 
     /// Whether the IPv6 canaries could be set up.
@@ -255,6 +305,9 @@ impl Range {
     /// Whether the target is alive: it is really reached, from inside the namespace, and tells of it within three
     /// seconds. A listener that died, or is drowned in a flood, is not alive.
     pub async fn alive(&self, target: &TargetSpec) -> bool {
+        if !target.ours {
+            return false;
+        }
         let listens = |l: &Listener| l.spec.address == target.address && l.is_running();
         if !self.listeners.iter().any(listens) {
             return false;
@@ -288,10 +341,14 @@ impl Range {
             .iter()
             .find(|l| l.spec.address == address)
             .map_or(Position::Host, |l| l.spec.position);
+        // In a network that is not our own this may be a real service.
+        let ours =
+            self.mode != Mode::Here || self.listeners.iter().any(|l| l.spec.address == address);
         Some(TargetSpec {
             canary: CanaryKind::Http,
             position,
             address,
+            ours,
         })
     }
 

@@ -23,7 +23,7 @@ use nix::sys::time::TimeVal;
 
 use super::journal::{self, Journal};
 use super::line::{receive, send};
-use super::places::{self, Spot, Wire};
+use super::places::{self, Ground, Spot, Wire};
 use super::{Opened, TargetSpec, Token};
 use crate::case::{CanaryKind, Position};
 
@@ -142,8 +142,8 @@ impl Drop for Helper {
     }
 }
 
-/// Starts the helper and takes over what it made: in a namespace of its own, or on this host's loopback.
-pub(super) fn open(program: &Path, own: bool) -> Result<Handover, RangeError> {
+/// Starts the helper and takes over what it made on this ground.
+pub(super) fn open(program: &Path, ground: &Ground) -> Result<Handover, RangeError> {
     let step = |step: &'static str| move |error: io::Error| RangeError::new(step, error);
     let pair = || -> io::Result<(OwnedFd, OwnedFd)> {
         let (ours, theirs) = socket::socketpair(
@@ -158,7 +158,7 @@ pub(super) fn open(program: &Path, own: bool) -> Result<Handover, RangeError> {
     };
     let (ours, theirs) = pair().map_err(step("make a socket pair for the range's helper"))?;
     let child = Command::new(program)
-        .args([HELPER, if own { "own" } else { "loopback" }])
+        .args([HELPER, &ground.argument()])
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -176,7 +176,7 @@ pub(super) fn open(program: &Path, own: bool) -> Result<Handover, RangeError> {
         entry: Entry::default(),
         sockets: Vec::new(),
     };
-    let spots = places::spots(own);
+    let spots = places::spots(ground);
     loop {
         let line = opened.helper.line.as_ref().map(AsFd::as_fd);
         let received = line.map(receive).transpose().ok().flatten().flatten();
@@ -195,6 +195,7 @@ pub(super) fn open(program: &Path, own: bool) -> Result<Handover, RangeError> {
                     canary: spot.canary,
                     position: spot.position,
                     address: text("address"),
+                    ours: true,
                 };
                 opened.sockets.push((spec, spot.adopt(descriptor)));
             }
@@ -207,7 +208,7 @@ pub(super) fn open(program: &Path, own: bool) -> Result<Handover, RangeError> {
             _ => {}
         }
     }
-    if own && opened.entry.net.is_none() {
+    if *ground == Ground::Own && opened.entry.net.is_none() {
         let why = "the helper handed none over";
         return Err(RangeError::new("enter the range's namespace", why));
     }
@@ -217,13 +218,16 @@ pub(super) fn open(program: &Path, own: bool) -> Result<Handover, RangeError> {
 /// Unix sockets in folders of their own that everybody may open, one that only listens and one that plays a container
 /// engine in each: in the run's folder, and outside the places that launchers like to cover. Where none can be made
 /// this is an error.
-pub(super) fn file_sockets(run_dir: &Path) -> Result<(Vec<PathBuf>, Vec<Opened>), RangeError> {
+pub(super) fn file_sockets(
+    run_dir: &Path,
+    name: &str,
+) -> Result<(Vec<PathBuf>, Vec<Opened>), RangeError> {
     let step = |error: io::Error| RangeError::new("open a Unix socket", error);
     let mut journal = Journal::open(run_dir).map_err(step)?;
     let (mut folders, mut opened) = (Vec::new(), Vec::new());
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for folder in [
-        run_dir.join("socket"), // short: a socket's path has room for 107 bytes
+        run_dir.join(name), // short: a socket's path has room for 107 bytes
         Path::new("/var/tmp").join(journal::unique()),
         Path::new("/dev/shm").join(journal::unique()),
     ] {
@@ -256,6 +260,7 @@ fn file_socket(path: PathBuf, canary: CanaryKind) -> io::Result<Opened> {
         canary,
         position: Position::Host,
         address: format!("path:{}", path.display()),
+        ours: true,
     };
     Ok((spec, Socket::Unix(listener)))
 }

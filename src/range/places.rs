@@ -1,9 +1,12 @@
 //! Which canary stands where: one table, from which the helper opens sockets and adds addresses.
 //!
-//! All addresses but loopback exist only in the range's own namespace. They come from the blocks reserved for
-//! documentation (RFC 5737, RFC 3849) and, for the clouds' metadata services, are the real ones.
+//! In the range's own namespace all addresses are made up. They come from the blocks reserved for documentation
+//! (RFC 5737, RFC 3849) and, for the clouds' metadata services, are the real ones. Where an engine's containers come
+//! out, canaries stand on the addresses that this machine has, and on no other.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use nix::ifaddrs::getifaddrs;
 
 use crate::case::{CanaryKind, Position};
 
@@ -58,35 +61,149 @@ const METADATA: [IpAddr; 4] = [
 /// The address that the canary name server gives for every name.
 pub(super) const INTERNET: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 
-/// Every place, in a namespace of our own or on the host's loopback alone.
-pub(super) fn spots(own: bool) -> Vec<Spot> {
+/// Where a range is set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ground {
+    /// In a namespace of our own: every position.
+    Own,
+    /// On the host's loopback alone.
+    Loopback,
+    /// In the harness's own network, on these addresses of this machine.
+    Here(Vec<(Position, IpAddr)>),
+}
+
+impl Ground {
+    /// As an argument of the helper.
+    pub(super) fn argument(&self) -> String {
+        match self {
+            Self::Own => "own".into(),
+            Self::Loopback => "loopback".into(),
+            Self::Here(addresses) => {
+                let each = addresses.iter().map(|(position, ip)| {
+                    let place = POSITIONS.iter().position(|(known, _)| known == position);
+                    format!("{}={ip}", place.unwrap_or_default())
+                });
+                each.collect::<Vec<_>>().join(",")
+            }
+        }
+    }
+
+    /// The other way round.
+    pub(super) fn parse(argument: &str) -> Option<Self> {
+        match argument {
+            "own" => Some(Self::Own),
+            "loopback" => Some(Self::Loopback),
+            list => {
+                let each = list.split(',').map(|entry| {
+                    let (place, ip) = entry.split_once('=')?;
+                    let (position, _) = POSITIONS.get(place.parse::<usize>().ok()?)?;
+                    Some((*position, ip.parse().ok()?))
+                });
+                each.collect::<Option<Vec<_>>>().map(Self::Here)
+            }
+        }
+    }
+
+    /// Whether something may be sent to this address: nothing that could leave the machine.
+    pub(super) fn holds(&self, ip: IpAddr) -> bool {
+        match self {
+            Self::Own => true,
+            Self::Loopback => ip.is_loopback(),
+            Self::Here(addresses) => addresses.iter().any(|(_, held)| *held == ip),
+        }
+    }
+}
+
+/// The addresses of this machine, with what they are to a container: the bridge that it hangs on, what the user said
+/// plays the internet, or just the host.
+pub(super) fn of_this_machine(internet: &[IpAddr]) -> std::io::Result<Vec<(Position, IpAddr)>> {
+    let mut found = Vec::new();
+    for interface in getifaddrs()? {
+        let Some(address) = interface.address else {
+            continue;
+        };
+        let four = address
+            .as_sockaddr_in()
+            .map(|address| IpAddr::from(address.ip()));
+        let six = address
+            .as_sockaddr_in6()
+            .map(|address| IpAddr::from(address.ip()));
+        let Some(ip) = four.or(six) else { continue };
+        // One that is valid on a single link cannot be named without it.
+        if matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
+            continue;
+        }
+        let position = if ip.is_loopback() {
+            Position::Loopback
+        } else if internet.contains(&ip) {
+            Position::Internet
+        } else if is_bridge(&interface.interface_name) {
+            Position::Gateway
+        } else {
+            Position::Host
+        };
+        found.push((position, ip));
+    }
+    found.sort_by_key(|(position, ip)| (*ip, *position));
+    found.dedup();
+    Ok(found)
+}
+
+/// Container engines and hypervisors name their bridges so.
+fn is_bridge(interface: &str) -> bool {
+    ["docker", "br-", "cni", "podman", "virbr", "lxcbr"]
+        .iter()
+        .any(|known| interface.starts_with(known))
+}
+
+/// Every place on this ground.
+pub(super) fn spots(ground: &Ground) -> Vec<Spot> {
     let mut spots = Vec::new();
     let mut add = |canary, position, wire, ip: IpAddr, port| {
-        if own || ip.is_loopback() {
-            spots.push(Spot {
-                canary,
-                position,
-                wire,
-                ip,
-                // Low ports on the host's own loopback may be taken, or not be ours to take.
-                port: if own { port } else { 0 },
-            });
-        }
+        spots.push(Spot {
+            canary,
+            position,
+            wire,
+            ip,
+            // Low ports on the host's own loopback may be taken, or not be ours to take.
+            port: match ground {
+                Ground::Loopback => 0,
+                Ground::Here(_) if ip.is_loopback() => 0,
+                _ => port,
+            },
+        });
     };
-    for (position, addresses) in POSITIONS {
-        for ip in addresses {
-            add(CanaryKind::Tcp, position, Wire::Stream, ip, 0);
-            add(CanaryKind::Udp, position, Wire::Datagram, ip, 0);
-        }
-        let [four, _] = addresses;
-        if !matches!(position, Position::Gateway | Position::Sibling) {
-            add(CanaryKind::Dns, position, Wire::Datagram, four, 53);
-            add(CanaryKind::Dns, position, Wire::Stream, four, 53);
-            add(CanaryKind::Http, position, Wire::Stream, four, 80);
+    let own = POSITIONS
+        .iter()
+        .flat_map(|(position, ips)| ips.map(|ip| (*position, ip)));
+    let places: Vec<(Position, IpAddr)> = match ground {
+        Ground::Own => own.collect(),
+        Ground::Loopback => own.filter(|(_, ip)| ip.is_loopback()).collect(),
+        Ground::Here(addresses) => addresses.clone(),
+    };
+    let is_metadata = |ip: &IpAddr| METADATA.contains(ip);
+    for (position, ip) in places.iter().filter(|(_, ip)| !is_metadata(ip)) {
+        let (position, ip) = (*position, *ip);
+        add(CanaryKind::Tcp, position, Wire::Stream, ip, 0);
+        add(CanaryKind::Udp, position, Wire::Datagram, ip, 0);
+        // On a machine's own addresses, name servers and web servers of its own may stand.
+        let serves = match ground {
+            Ground::Here(_) => !ip.is_loopback(),
+            _ => !matches!(position, Position::Gateway | Position::Sibling),
+        };
+        if ip.is_ipv4() && serves {
+            add(CanaryKind::Dns, position, Wire::Datagram, ip, 53);
+            add(CanaryKind::Dns, position, Wire::Stream, ip, 53);
+            if *ground == Ground::Own || *ground == Ground::Loopback {
+                add(CanaryKind::Http, position, Wire::Stream, ip, 80);
+            }
         }
     }
     for ip in METADATA {
-        add(CanaryKind::Http, Position::Host, Wire::Stream, ip, 80);
+        let here = places.iter().any(|(_, held)| *held == ip);
+        if *ground == Ground::Own || here {
+            add(CanaryKind::Http, Position::Host, Wire::Stream, ip, 80);
+        }
     }
     let nowhere = IpAddr::V4(Ipv4Addr::LOCALHOST);
     add(CanaryKind::Unix, Position::Host, Wire::Abstract, nowhere, 0);
@@ -95,7 +212,7 @@ pub(super) fn spots(own: bool) -> Vec<Spot> {
 
 /// The addresses that the namespace's loopback device has to hold, apart from its own.
 pub(super) fn addresses() -> Vec<IpAddr> {
-    let mut all: Vec<IpAddr> = spots(true).iter().map(|s| s.ip).collect();
+    let mut all: Vec<IpAddr> = spots(&Ground::Own).iter().map(|s| s.ip).collect();
     all.retain(|ip| !ip.is_loopback());
     all.sort();
     all.dedup();
@@ -108,9 +225,35 @@ mod tests {
 
     #[test]
     fn without_a_namespace_of_our_own_nothing_but_loopback() {
-        let spots = spots(false);
+        let spots = spots(&Ground::Loopback);
         assert!(spots.len() > 4);
         assert!(spots.iter().all(|s| s.ip.is_loopback() && s.port == 0));
+    }
+
+    #[test]
+    fn the_ground_survives_the_way_to_the_helper() {
+        let here = Ground::Here(vec![
+            (Position::Loopback, v4(127, 0, 0, 1)),
+            (Position::Internet, v6(0x2001, 0xdb8, 0x10)),
+        ]);
+        for ground in [Ground::Own, Ground::Loopback, here] {
+            assert_eq!(Ground::parse(&ground.argument()), Some(ground));
+        }
+        assert_eq!(Ground::parse("9=127.0.0.1"), None);
+    }
+
+    #[test]
+    fn on_this_machine_nothing_stands_but_on_its_own_addresses() {
+        let internet = v4(203, 0, 113, 10);
+        let ground = Ground::Here(vec![
+            (Position::Loopback, v4(127, 0, 0, 1)),
+            (Position::Gateway, v4(172, 17, 0, 1)),
+            (Position::Internet, internet),
+        ]);
+        let spots = spots(&ground);
+        assert!(spots.iter().all(|spot| ground.holds(spot.ip)));
+        assert!(!spots.iter().any(|spot| spot.canary == CanaryKind::Http));
+        assert!(!ground.holds(METADATA[0]) && !ground.holds(v4(203, 0, 113, 11)));
     }
 
     #[test]

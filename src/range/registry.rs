@@ -110,6 +110,7 @@ mod tests {
             canary: CanaryKind::Tcp,
             position: Position::Loopback,
             address: "tcp://127.0.0.1:1".into(),
+            ours: true,
         }
     }
 

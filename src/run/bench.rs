@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 
 use crate::backend::{Opening, oci_spec};
 use crate::case::{Attempt, Case};
-use crate::config::{RangeMode, Sandbox};
+use crate::config::{BackendKind, RangeConfig, RangeMode, Sandbox};
 use crate::evidence::Witness;
 use crate::host::cgroup::{Cgroup, CgroupError, Hierarchy};
 use crate::host::probe;
@@ -20,12 +20,14 @@ use crate::host::proc::{self, Baseline};
 use crate::host::run_dir::{self, RunDir};
 use crate::plan::Machine;
 use crate::range::plant::{self, Plants};
-use crate::range::{Entry, Mode, Options, Range};
+use crate::range::{Entry, Mode, Options, Range, Stand};
 
 /// What all trials of a run share.
 pub struct Bench {
-    /// The canaries.
+    /// The canaries, in a network of our own.
     pub range: Range,
+    /// The canaries in this machine's own network, where the containers of an engine come out.
+    pub here: Option<Range>,
     /// Decoys and planted files.
     pub plants: Plants,
     /// The probe's file.
@@ -68,8 +70,9 @@ impl Bench {
 
     /// Reaps what killed runs left, and sets everything up. Call it inside the runtime.
     ///
-    /// `cases` are those that may be tried: what they look for is planted.
-    pub fn open(cases: &[Case]) -> Result<Self> {
+    /// `cases` are those that may be tried: what they look for is planted. `sandboxes` are those that they may be tried
+    /// in, and `reach` says what of the network beyond may be touched.
+    pub fn open(cases: &[Case], sandboxes: &[Sandbox], reach: &RangeConfig) -> Result<Self> {
         let hierarchy = Hierarchy::find();
         reap(hierarchy.as_ref().ok());
         let dir = RunDir::create()?;
@@ -85,6 +88,17 @@ impl Bench {
         let planted = Planted(dir.path.join(plant::JOURNAL));
         let probe = probe::install(&dir.path).context("write the probe")?;
         let range = Range::open(&Options::new(&dir.path)).context("open the range")?;
+        let has_engine = sandboxes.iter().any(|s| s.backend == BackendKind::Docker);
+        let here = has_engine.then(|| {
+            let internet = reach.internet.clone();
+            Range::open(&Options {
+                stand: Stand::Here { internet },
+                ..Options::new(&dir.path)
+            })
+        });
+        let here = here
+            .transpose()
+            .context("open the range in this machine's network")?;
         let plants = Plants::plant(&dir.path, &watched(cases)).context("plant the canary files")?;
         let root = nix::unistd::geteuid().is_root();
         let set_uid_dir = if root { dir.for_set_uid() } else { None };
@@ -113,6 +127,7 @@ impl Bench {
         };
         Ok(Self {
             range,
+            here,
             plants,
             probe,
             machine,
@@ -162,16 +177,27 @@ impl Bench {
         theirs == self.own_range.namespace("net") || proc::no_route(pid) == Some(true)
     }
 
+    /// The canaries that stand where this sandbox's network comes out.
+    pub fn range_of(&self, sandbox: &Sandbox) -> &Range {
+        match sandbox.backend {
+            BackendKind::Docker => self.here.as_ref().unwrap_or(&self.range),
+            _ => &self.range,
+        }
+    }
+
+    /// Whether a container's network has no way out but into the network that this machine's canaries stand in.
+    pub fn leads_here(&self, pid: i32) -> bool {
+        let addresses = self.here.as_ref().map(Range::addresses);
+        addresses.is_some_and(|addresses| proc::leads_to(pid, &addresses) == Some(true))
+    }
+
     /// The host's folders that a sandbox without `host-files` shows.
     pub fn host_folders(&self) -> Vec<PathBuf> {
         let mut folders = vec![self.plants.home.clone()];
         folders.extend(self.plants.drop_dirs.iter().cloned());
-        folders.extend(
-            self.range
-                .socket_folders()
-                .iter()
-                .map(|folder| folder.to_path_buf()),
-        );
+        for range in std::iter::once(&self.range).chain(&self.here) {
+            folders.extend(range.socket_folders().iter().cloned());
+        }
         folders
     }
 

@@ -49,7 +49,7 @@ impl Instance<'_> {
         self.meet(session).await;
         let outside = |fault: &Fault| fault.code.starts_with("outside-");
         let for_nothing = self.trials.iter().all(|trial| trial.already_root);
-        if for_nothing || self.common.faults.iter().any(outside) {
+        if (for_nothing && !self.trials.is_empty()) || self.common.faults.iter().any(outside) {
             session.running.life.stop(Stop::Sandbox).await;
             return;
         }
@@ -85,11 +85,12 @@ impl Instance<'_> {
         let ended = std::time::Instant::now();
         self.watch_on(session, &doses).await;
         let after = self.alive().await;
-        let range = &self.order.bench.range;
+        let range = self.order.bench.range_of(self.order.sandbox);
         for trial in &mut self.trials {
             trial.evidence.targets = trial
                 .specs
                 .iter()
+                .filter(|spec| spec.ours)
                 .map(|spec| Target {
                     canary: spec.canary,
                     position: spec.position,
@@ -108,7 +109,8 @@ impl Instance<'_> {
             specs.map(|spec| (spec.address.as_str(), spec)).collect();
         stream::iter(each.into_values())
             .map(|spec| async move {
-                let alive = self.order.bench.range.alive(spec).await;
+                let range = self.order.bench.range_of(self.order.sandbox);
+                let alive = range.alive(spec).await;
                 alive.then(|| spec.address.clone())
             })
             .buffer_unordered(TOUCHES_AT_ONCE)
@@ -165,6 +167,9 @@ impl Instance<'_> {
             self.common.faults.extend(fault);
         }
         let Some(witness) = witness else { return };
+        self.seen_by_name = proc::comm(witness.pid).as_deref() == Some(&self.thread_name);
+        self.common.leads_to_range = self.order.sandbox.backend == BackendKind::Docker
+            && self.order.bench.leads_here(witness.pid);
         let ceilings = session
             .running
             .payload

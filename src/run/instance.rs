@@ -46,6 +46,8 @@ pub struct Made {
     pub in_force: Vec<(String, String)>,
     /// The launcher added no isolation at all.
     pub not_engaged: bool,
+    /// The host saw the probe in there by its secret name.
+    pub seen_by_name: bool,
 }
 
 /// What one trial brought.
@@ -67,7 +69,7 @@ pub async fn make(order: Order<'_>, cases: &[&Case], number: usize) -> Made {
     };
     let trials = cases
         .iter()
-        .map(|case| Trial::new(case, order.bench))
+        .map(|case| Trial::new(case, order.bench.range_of(order.sandbox)))
         .collect();
     let mut instance = Instance {
         order,
@@ -78,6 +80,7 @@ pub async fn make(order: Order<'_>, cases: &[&Case], number: usize) -> Made {
         common: Evidence::default(),
         in_force: Vec::new(),
         not_engaged: false,
+        seen_by_name: false,
         trials,
     };
     match (limiter, order.backend) {
@@ -101,6 +104,7 @@ pub(super) struct Instance<'a> {
     pub(super) common: Evidence,
     pub(super) in_force: Vec<(String, String)>,
     pub(super) not_engaged: bool,
+    pub(super) seen_by_name: bool,
     pub(super) trials: Vec<Trial<'a>>,
 }
 
@@ -182,7 +186,8 @@ impl Instance<'_> {
     /// too, so where this is not known there are none.
     fn stays_in_range(&self) -> bool {
         let witness = self.common.witness.as_ref();
-        witness.is_some_and(|witness| self.order.bench.in_range(witness.pid))
+        self.common.leads_to_range
+            || witness.is_some_and(|witness| self.order.bench.in_range(witness.pid))
     }
 
     /// What was told, what was found, and whether the sentinels are well.
@@ -214,7 +219,7 @@ impl Instance<'_> {
     /// Nothing of the sandbox stays: its processes, its group, its folder.
     fn sweep(&mut self, folder: &Path) {
         for trial in &mut self.trials {
-            trial.sweep(self.order.bench);
+            trial.sweep(self.order.bench.range_of(self.order.sandbox));
         }
         for pid in self.searched_name().map(proc::named).unwrap_or_default() {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -249,6 +254,7 @@ impl Instance<'_> {
                 .collect(),
             in_force: self.in_force,
             not_engaged: self.not_engaged,
+            seen_by_name: self.seen_by_name,
         }
     }
 }

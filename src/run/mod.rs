@@ -23,7 +23,7 @@ use crate::plan::{self, Planned};
 use crate::report::{SandboxReport, Trial};
 use crate::verdict::Verdict;
 use bench::Bench;
-use runner::{Runner, Unit};
+use runner::{Opened, Runner, Unit};
 
 /// What is to be audited.
 pub struct Audit {
@@ -72,12 +72,12 @@ pub async fn run(
     on_trial: &mut dyn FnMut(&Trial),
     stop: impl Future<Output = ()>,
 ) -> Result<Outcome> {
-    let mut backends = Vec::new();
+    let mut backends: Vec<Opened> = Vec::new();
     for sandbox in &audit.sandboxes {
         backends.push(backend::open(sandbox, &bench.opening()).await);
     }
     let planned = audit.planned(bench);
-    let runner = Runner::new(audit, bench, backends, &planned);
+    let runner = Runner::new(audit, bench, &backends, &planned);
     // What mostly waits starts first and goes on beside the rest.
     let (waiting, short): (Vec<Unit>, Vec<Unit>) =
         runner.units(planned).into_iter().partition(|unit| {

@@ -13,10 +13,11 @@ use super::{Audit, measures_cpu, mostly_waits};
 use crate::backend::unsandboxed::Unsandboxed;
 use crate::backend::{Backend, BackendError};
 use crate::case::{Case, Expect};
-use crate::config::{BackendKind, Policy, RangeMode, Sandbox};
-use crate::evidence::{Able, End, Evidence};
+use crate::config::{BackendKind, Sandbox};
+use crate::evidence::{Able, End, Evidence, Start};
+use crate::host::proc;
 use crate::judge::judge;
-use crate::plan::{self, Planned, Skip};
+use crate::plan::{self, Control, Planned, Skip};
 use crate::report::{SandboxReport, Trial};
 use crate::verdict::{Judgement, Verdict};
 
@@ -32,18 +33,18 @@ pub(super) struct Tried {
     able: Option<Able>,
 }
 
-type Opened = Result<Box<dyn Backend>, BackendError>;
+pub(super) type Opened = Result<Box<dyn Backend>, BackendError>;
 type Later<'a, T> = Shared<LocalBoxFuture<'a, T>>;
 
 /// Carries one audit out.
 pub(super) struct Runner<'a> {
     audit: &'a Audit,
     bench: &'a Bench,
-    backends: Vec<Opened>,
+    backends: &'a [Opened],
     next: Cell<usize>,
     able: RefCell<BTreeMap<String, Later<'a, Able>>>,
-    /// For each sandbox, the cases that were tried together where nothing should stop them.
-    able_together: Vec<Later<'a, BTreeMap<usize, Able>>>,
+    /// For each sandbox and control, the cases that were tried together where nothing should stop them.
+    able_together: BTreeMap<(usize, Control), Later<'a, Together>>,
     facts: RefCell<Vec<Facts>>,
 }
 
@@ -51,7 +52,7 @@ impl<'a> Runner<'a> {
     pub(super) fn new(
         audit: &'a Audit,
         bench: &'a Bench,
-        backends: Vec<Opened>,
+        backends: &'a [Opened],
         planned: &[Planned],
     ) -> Self {
         let mut runner = Self {
@@ -60,7 +61,7 @@ impl<'a> Runner<'a> {
             backends,
             next: Cell::new(0),
             able: RefCell::default(),
-            able_together: Vec::new(),
+            able_together: BTreeMap::new(),
             facts: RefCell::new(vec![Facts::default(); audit.sandboxes.len()]),
         };
         runner.able_together = runner.plan_able(planned);
@@ -128,7 +129,8 @@ impl<'a> Runner<'a> {
         let (mut made, able) = if !needs_able(case, sandbox) || may_share(case) {
             (made.await, None)
         } else {
-            let able = self.able(case, &sandbox.policy, sandbox.range);
+            let control = plan::control(case, sandbox, &self.bench.machine);
+            let able = self.able(case, unit[0].sandbox, control);
             if measures_cpu(case) {
                 // Side by side each would take from the other what it is measured by.
                 let able = able.await;
@@ -222,6 +224,7 @@ impl<'a> Runner<'a> {
                     None if needs_able(case, sandbox) => self.able_of(&planned).await,
                     None => Able::NotTried,
                 };
+                self.learn_of_engine(planned.sandbox, &mut evidence).await;
                 judge(case, sandbox, &evidence)
             }
         };
@@ -250,7 +253,7 @@ impl<'a> Runner<'a> {
     /// What was audited, once all trials are made.
     pub(super) fn reports(self) -> Vec<SandboxReport> {
         let facts = self.facts.into_inner();
-        let sandboxes = self.audit.sandboxes.iter().zip(&self.backends);
+        let sandboxes = self.audit.sandboxes.iter().zip(self.backends);
         sandboxes
             .zip(facts)
             .map(|((sandbox, backend), facts)| facts.report(sandbox, backend, self.bench))
@@ -259,49 +262,87 @@ impl<'a> Runner<'a> {
 
     /// Finds out for all sandboxes which of the cases that may share one are able.
     pub(super) async fn find_able(&self) {
-        for together in self.able_together.clone() {
+        for together in self.able_together.values().cloned() {
             together.await;
         }
     }
 
-    /// For each sandbox: what only looks, tried in one go where nothing should stop it. Sandboxes that promise the same share it.
-    fn plan_able(&self, planned: &[Planned]) -> Vec<Later<'a, BTreeMap<usize, Able>>> {
-        let key = |sandbox: &Sandbox| format!("{:?} {:?}", sandbox.policy, sandbox.range);
-        let mut lists: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for trial in planned.iter().filter(|trial| trial.skip.is_none()) {
-            let case = &self.audit.cases[trial.case];
-            let sandbox = &self.audit.sandboxes[trial.sandbox];
-            let list = lists.entry(key(sandbox)).or_default();
-            if needs_able(case, sandbox) && may_share(case) && !list.contains(&trial.case) {
-                list.push(trial.case);
+    /// For each sandbox: what only looks, tried in one go where nothing should stop it. Sandboxes that promise the same
+    /// share what is tried without any sandbox; an engine's container is tried for each.
+    fn plan_able(&self, planned: &[Planned]) -> BTreeMap<(usize, Control), Later<'a, Together>> {
+        let (audit, bench) = (self.audit, self.bench);
+        let mut lists: BTreeMap<(usize, Control), Vec<usize>> = BTreeMap::new();
+        for (index, sandbox) in audit.sandboxes.iter().enumerate() {
+            // What an engine's container is like is learnt even where no case asks.
+            if sandbox.backend == BackendKind::Docker {
+                lists.insert((index, Control::Unrestricted), Vec::new());
             }
         }
-        let mut futures: BTreeMap<String, Later<'a, BTreeMap<usize, Able>>> = BTreeMap::new();
-        let (audit, bench) = (self.audit, self.bench);
-        audit
-            .sandboxes
-            .iter()
-            .map(|sandbox| {
-                let list = lists.remove(&key(sandbox)).unwrap_or_default();
-                let number = self.number();
-                let future = futures.entry(key(sandbox)).or_insert_with(|| {
-                    async move { able_together(audit, bench, sandbox, list, number).await }
-                        .boxed_local()
-                        .shared()
-                });
-                future.clone()
-            })
-            .collect()
+        for trial in planned.iter().filter(|trial| trial.skip.is_none()) {
+            let case = &audit.cases[trial.case];
+            let sandbox = &audit.sandboxes[trial.sandbox];
+            if needs_able(case, sandbox) && may_share(case) {
+                let control = plan::control(case, sandbox, &bench.machine);
+                // The first sandbox that promises the same stands for all.
+                let same = |other: &Sandbox| {
+                    other.policy == sandbox.policy && other.range == sandbox.range
+                };
+                let first = match control {
+                    Control::Unsandboxed => audit.sandboxes.iter().position(same),
+                    Control::Unrestricted => None,
+                };
+                let key = (first.unwrap_or(trial.sandbox), control);
+                let list = lists.entry(key).or_default();
+                if !list.contains(&trial.case) {
+                    list.push(trial.case);
+                }
+            }
+        }
+        let mut found: BTreeMap<(usize, Control), Later<'a, Together>> = BTreeMap::new();
+        for ((index, control), list) in lists {
+            let number = self.number();
+            let control_of = Controlled {
+                bench,
+                sandbox: &audit.sandboxes[index],
+                backend: self.backends[index].as_deref(),
+                control,
+            };
+            let future = async move { control_of.together(audit, list, number).await };
+            found.insert((index, control), future.boxed_local().shared());
+        }
+        for (index, sandbox) in audit.sandboxes.iter().enumerate() {
+            let same = audit
+                .sandboxes
+                .iter()
+                .position(|other| other.policy == sandbox.policy && other.range == sandbox.range);
+            let first = found
+                .get(&(same.unwrap_or(index), Control::Unsandboxed))
+                .cloned();
+            if let Some(first) = first {
+                found.entry((index, Control::Unsandboxed)).or_insert(first);
+            }
+        }
+        found
     }
 
     /// Whether a case that may share a sandbox is able. What did not get through in company is tried alone.
     async fn able_of(&self, planned: &Planned) -> Able {
         let case = &self.audit.cases[planned.case];
         let sandbox = &self.audit.sandboxes[planned.sandbox];
-        let together = self.able_together[planned.sandbox].clone().await;
-        match together.get(&planned.case) {
-            Some(able @ Able::Proven { .. }) => able.clone(),
-            _ => self.able(case, &sandbox.policy, sandbox.range).await,
+        let control = plan::control(case, sandbox, &self.bench.machine);
+        if let Some(together) = self.able_together.get(&(planned.sandbox, control)).cloned() {
+            let together = together.await;
+            if let Some(able @ Able::Proven { .. }) = together.able.get(&planned.case) {
+                return able.clone();
+            }
+        }
+        let able = self.able(case, planned.sandbox, control).await;
+        // Not every target can stand in a network that others use; in ours all do.
+        match (&able, control) {
+            (Able::NotProven { .. }, Control::Unrestricted) if case.attempt.is_network() => {
+                self.able(case, planned.sandbox, Control::Unsandboxed).await
+            }
+            _ => able,
         }
     }
 
@@ -309,18 +350,54 @@ impl<'a> Runner<'a> {
     fn able(
         &self,
         case: &'a Case,
-        policy: &'a Policy,
-        range: RangeMode,
+        index: usize,
+        control: Control,
     ) -> impl Future<Output = Able> + use<'a> {
-        let key = format!("{} {policy:?} {range:?}", case.id);
+        let sandbox = &self.audit.sandboxes[index];
+        let engine = match control {
+            Control::Unsandboxed => None,
+            Control::Unrestricted => Some(index),
+        };
+        let key = format!(
+            "{} {:?} {:?} {engine:?}",
+            case.id, sandbox.policy, sandbox.range
+        );
         let (bench, number) = (self.bench, self.number());
+        let backend = self.backends[index].as_deref();
         let mut able = self.able.borrow_mut();
         let later = able.entry(key).or_insert_with(|| {
-            async move { able_alone(bench, case, policy, range, number).await }
+            let controlled = Controlled {
+                bench,
+                sandbox,
+                backend,
+                control,
+            };
+            async move { controlled.alone(case, number).await }
                 .boxed_local()
                 .shared()
         });
         later.clone()
+    }
+
+    /// What the engine's unrestricted container showed: whether its network is the canaries', and whether an ordinary
+    /// container of it is visible to the host while this one is not.
+    async fn learn_of_engine(&self, index: usize, evidence: &mut Evidence) {
+        let key = (index, Control::Unrestricted);
+        let Some(together) = self.able_together.get(&key).cloned() else {
+            return;
+        };
+        let together = together.await;
+        evidence.leads_to_range &= together.reached;
+        let own = self.backends[index].as_ref().ok();
+        let own = own.and_then(|backend| backend.own_kernel(&self.audit.sandboxes[index]));
+        let Start::Seen { boot, .. } = &evidence.start else {
+            return;
+        };
+        let other_boot = *boot != proc::boot_id();
+        evidence.own_kernel = own.filter(|_| other_boot && together.seen_by_name).map(|engine| {
+            let boot = if boot.is_empty() { "is absent" } else { "is another" };
+            format!("{engine}, the boot id {boot}, and the host sees an ordinary container's processes")
+        });
     }
 
     /// Lets everything be tried again.
@@ -375,59 +452,82 @@ fn needs_able(case: &Case, sandbox: &Sandbox) -> bool {
     case.expect == Expect::Blocked && sandbox.backend != BackendKind::Unsandboxed
 }
 
-/// The control of these cases in one go: no sandbox at all, one probe, one attempt after the other.
-async fn able_together(
-    audit: &Audit,
-    bench: &Bench,
-    sandbox: &Sandbox,
-    list: Vec<usize>,
-    number: usize,
-) -> BTreeMap<usize, Able> {
-    let control = plan::able_sandbox(&sandbox.policy, sandbox.range);
-    let possible = |index: &usize| plan::skip(&audit.cases[*index], &control, &bench.machine);
-    let list: Vec<usize> = list
-        .into_iter()
-        .filter(|index| possible(index).is_none())
-        .collect();
-    let cases: Vec<&Case> = list.iter().map(|index| &audit.cases[*index]).collect();
-    if cases.is_empty() {
-        return BTreeMap::new();
-    }
-    let order = Order {
-        watches: false,
-        ..unsandboxed(bench, &control)
-    };
-    let made = instance::make(order, &cases, number).await;
-    let able = cases
-        .iter()
-        .zip(made.seen)
-        .map(|(case, seen)| able_by(case, &control, seen.evidence));
-    list.into_iter().zip(able).collect()
+/// What several cases brought that were tried together where nothing should stop them.
+#[derive(Clone, Default)]
+struct Together {
+    able: BTreeMap<usize, Able>,
+    /// A canary was reached.
+    reached: bool,
+    /// The host saw the probe by its secret name.
+    seen_by_name: bool,
 }
 
-/// The control of one case.
-async fn able_alone(
-    bench: &Bench,
-    case: &Case,
-    policy: &Policy,
-    range: RangeMode,
-    number: usize,
-) -> Able {
-    let control = plan::able_sandbox(policy, range);
-    if let Some(skip) = plan::skip(case, &control, &bench.machine) {
-        return Able::NotProven { why: skip.sentence };
-    }
-    let mut made = instance::make(unsandboxed(bench, &control), &[case], number).await;
-    able_by(case, &control, made.seen.swap_remove(0).evidence)
+/// One sandbox, and where its cases are shown to be able.
+#[derive(Clone, Copy)]
+struct Controlled<'a> {
+    bench: &'a Bench,
+    sandbox: &'a Sandbox,
+    backend: Result<&'a dyn Backend, &'a BackendError>,
+    control: Control,
 }
 
-fn unsandboxed<'a>(bench: &'a Bench, control: &'a Sandbox) -> Order<'a> {
-    Order {
-        bench,
-        sandbox: control,
-        settings: &control.settings,
-        backend: Ok(&Unsandboxed),
-        watches: true,
+impl Controlled<'_> {
+    fn place(&self) -> Sandbox {
+        match self.control {
+            Control::Unsandboxed => plan::able_sandbox(&self.sandbox.policy, self.sandbox.range),
+            Control::Unrestricted => plan::unrestricted(self.sandbox),
+        }
+    }
+
+    fn order<'a>(&'a self, place: &'a Sandbox, watches: bool) -> Order<'a> {
+        Order {
+            bench: self.bench,
+            sandbox: place,
+            settings: &place.settings,
+            backend: match self.control {
+                Control::Unsandboxed => Ok(&Unsandboxed),
+                Control::Unrestricted => self.backend,
+            },
+            watches,
+        }
+    }
+
+    /// These cases in one go: one probe, one attempt after the other.
+    async fn together(&self, audit: &Audit, list: Vec<usize>, number: usize) -> Together {
+        let place = self.place();
+        let possible =
+            |index: &usize| plan::skip(&audit.cases[*index], &place, &self.bench.machine);
+        let list: Vec<usize> = list
+            .into_iter()
+            .filter(|index| possible(index).is_none())
+            .collect();
+        let cases: Vec<&Case> = list.iter().map(|index| &audit.cases[*index]).collect();
+        if cases.is_empty() && self.control == Control::Unsandboxed {
+            return Together::default();
+        }
+        let made = instance::make(self.order(&place, false), &cases, number).await;
+        let reached = made
+            .seen
+            .iter()
+            .any(|seen| !seen.evidence.touches.is_empty());
+        let able = cases
+            .iter()
+            .zip(made.seen)
+            .map(|(case, seen)| able_by(case, &place, seen.evidence));
+        Together {
+            able: list.into_iter().zip(able).collect(),
+            reached,
+            seen_by_name: made.seen_by_name,
+        }
+    }
+
+    async fn alone(&self, case: &Case, number: usize) -> Able {
+        let place = self.place();
+        if let Some(skip) = plan::skip(case, &place, &self.bench.machine) {
+            return Able::NotProven { why: skip.sentence };
+        }
+        let mut made = instance::make(self.order(&place, true), &[case], number).await;
+        able_by(case, &place, made.seen.swap_remove(0).evidence)
     }
 }
 
@@ -440,7 +540,8 @@ fn able_by(case: &Case, control: &Sandbox, mut seen: Evidence) -> Able {
         Verdict::Escaped => Able::Proven { by },
         _ => Able::NotProven {
             why: format!(
-                "unsandboxed it came out {} ({}): {}",
+                "{}: it came out {} ({}): {}",
+                control.name,
                 judgement.verdict.name(),
                 judgement.reason,
                 judgement.sentence

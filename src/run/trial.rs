@@ -16,7 +16,7 @@ use crate::evidence::{Evidence, Inside, SecretFound};
 use crate::host::engine;
 use crate::host::mounts::Translator;
 use crate::range::sentinel::Sentinel;
-use crate::range::{TargetSpec, Token};
+use crate::range::{Range, TargetSpec, Token};
 
 /// How much of what was printed is kept; more is read, so that no secret is cut in two before it is seen.
 const MAX_SHOWN: usize = 4096;
@@ -39,11 +39,11 @@ pub(super) struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    pub(super) fn new(case: &'a Case, bench: &Bench) -> Self {
+    pub(super) fn new(case: &'a Case, range: &Range) -> Self {
         Self {
             case,
-            token: bench.range.watch(),
-            specs: bench.range.targets(&case.attempt),
+            token: range.watch(),
+            specs: range.targets(&case.attempt),
             already_root: false,
             evidence: Evidence::default(),
             began: None,
@@ -191,9 +191,9 @@ impl<'a> Trial<'a> {
     }
 
     /// Ends what was planted, and removes what was written.
-    pub(super) fn sweep(&mut self, bench: &Bench) {
+    pub(super) fn sweep(&mut self, range: &Range) {
         self.sentinels.clear();
-        bench.range.forget(&self.token);
+        range.forget(&self.token);
         // A probe that was ended while it waited could not remove what it had written.
         for path in &self.evidence.host_files {
             if path.ends_with(self.token.as_str()) {

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod bubblewrap;
+mod docker;
 mod imports;
 mod leftovers;
 mod main_job;

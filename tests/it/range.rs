@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use escape_audit::case::{Attempt, CanaryKind, Position, Transport, UnixTarget};
 use escape_audit::range::sentinel::Sentinel;
-use escape_audit::range::{Mode, ON_THE_WAY, Options, Range, TargetSpec};
+use escape_audit::range::{Mode, ON_THE_WAY, Options, Range, Stand, TargetSpec};
 use tokio::process::Command;
 
 use crate::support::{copy_of, folder};
@@ -31,7 +31,11 @@ fn shared_program() -> (tempfile::TempDir, PathBuf) {
 fn open(folder: &Path, own_namespace: bool) -> Range {
     let options = Options {
         program: program(),
-        own_namespace,
+        stand: if own_namespace {
+            Stand::Own
+        } else {
+            Stand::Loopback
+        },
         ..Options::new(folder)
     };
     Range::open(&options).unwrap()
@@ -240,7 +244,7 @@ async fn a_program_that_is_no_helper_is_an_error_that_names_the_step() {
     let folder = folder();
     let options = Options {
         program: "/bin/true".into(),
-        own_namespace: false,
+        stand: Stand::Loopback,
         ..Options::new(folder.path())
     };
     let error = Range::open(&options).unwrap_err().to_string();

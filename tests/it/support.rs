@@ -19,11 +19,12 @@ use serde_json::Value;
 /// No audit here takes nearly as long, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Whether everything is there that the test needs: `root`, or a program. Else it says so, aloud; where the machine is
+/// Whether everything is there that the test needs: `root`, `docker` (an engine with the range's images), or a program. Else it says so, aloud; where the machine is
 /// one that has to have it (the test range, CI), the test fails instead.
 pub fn have(needs: &[&str]) -> bool {
     let there = |need: &str| match need {
         "root" => nix::unistd::geteuid().is_root(),
+        "docker" => engine_answers() && range_image("BUSYBOX_ID").is_some(),
         program => std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
             .any(|folder| folder.join(program).is_file()),
     };
@@ -42,6 +43,24 @@ pub fn have(needs: &[&str]) -> bool {
         "{test}: SKIPPED, for want of `{missing}`"
     );
     false
+}
+
+/// Whether somebody listens where `DOCKER_HOST` says. The system's own engine is not the range's, and not touched.
+fn engine_answers() -> bool {
+    let host = std::env::var("DOCKER_HOST").unwrap_or_default();
+    let socket = host.strip_prefix("unix://");
+    socket.is_some_and(|path| std::os::unix::net::UnixStream::connect(path).is_ok())
+}
+
+/// An image of the range, by its line in `images.env`: `BUSYBOX_ID`, `BUSYBOX_DIGEST`.
+pub fn range_image(line: &str) -> Option<String> {
+    let list = fs::read_to_string(std::env::var_os("ESCAPE_AUDIT_RANGE_IMAGES")?).ok()?;
+    let value = |text: &str| {
+        text.strip_prefix(line)?
+            .strip_prefix('=')
+            .map(str::to_owned)
+    };
+    list.lines().find_map(value)
 }
 
 /// A launcher of `fixtures/runners`.

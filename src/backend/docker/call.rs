@@ -173,7 +173,11 @@ pub fn chain(error: &Error) -> String {
 /// The system's own word, from wherever in the chain it stands.
 fn io_kind(error: &Error) -> Option<io::ErrorKind> {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    let mut found = None;
+    // The library hands this one's own source on, and not itself.
+    let mut found = match error {
+        Error::IOError { err } => Some(err.kind()),
+        _ => None,
+    };
     while let Some(error) = next {
         if let Some(io) = error.downcast_ref::<io::Error>() {
             found = Some(io.kind());

@@ -9,7 +9,8 @@ use bollard::models::{
 };
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, InspectContainerOptions, KillContainerOptionsBuilder,
-    RemoveContainerOptionsBuilder, StartContainerOptions, WaitContainerOptionsBuilder,
+    RemoveContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
+    WaitContainerOptionsBuilder,
 };
 use futures_util::{Stream, StreamExt};
 
@@ -18,9 +19,14 @@ use super::image::with_algorithm;
 use super::streams::{self, Streams};
 use crate::backend::BackendError;
 
+/// Seconds between a request to end and the end. The first process of a process namespace does not even get a request
+/// that it does not handle, so this is how long a polite end takes.
+const STOP_GRACE: i32 = 1;
+
 /// A container.
 pub struct Container {
-    docker: Docker,
+    /// The engine's client.
+    pub docker: Docker,
     /// Its id; until the engine has told it, its name, which serves as well.
     pub id: String,
     /// What the engine warned of when it was created.
@@ -113,13 +119,25 @@ impl Container {
         }
     }
 
-    /// Sends a signal to its first process. One that has ended is no error.
-    pub async fn kill(&self, signal: &str) -> Result<(), BackendError> {
+    /// Ends it at once. One that has ended is no error.
+    pub async fn kill(&self) -> Result<(), BackendError> {
         let options = KillContainerOptionsBuilder::default()
-            .signal(signal)
+            .signal("SIGKILL")
             .build();
         let killed = self.docker.kill_container(&self.id, Some(options));
         call(Phase::Kill, accept(killed, &[404, 409])).await
+    }
+
+    /// Ends it as `docker stop` does: a request first, and the end of it when the grace is over.
+    pub async fn stop(&self) -> Result<(), BackendError> {
+        let options = StopContainerOptionsBuilder::default().t(STOP_GRACE).build();
+        let stopped = self.docker.stop_container(&self.id, Some(options));
+        call(Phase::Kill, accept(stopped, &[304, 404])).await
+    }
+
+    /// Leaves it to a later sweep.
+    pub fn forget(&mut self) {
+        self.there = false;
     }
 
     /// Removes it, running or not, with its own volumes. Gives back what could not be removed.

@@ -59,6 +59,8 @@ pub struct Facts {
     pub storage_driver: String,
     /// Names of the runtimes.
     pub runtimes: Vec<String>,
+    /// Those of them that bring a kernel of their own, as their program tells.
+    pub own_kernels: Vec<String>,
     /// The one that is taken where none is named.
     pub default_runtime: String,
     /// `name=seccomp,profile=default`, …
@@ -178,10 +180,24 @@ fn named(mut error: BackendError, endpoint: &Endpoint) -> BackendError {
     error
 }
 
+/// gVisor and Kata Containers. A name can be anything; where the engine tells the program, that one counts.
+fn brings_a_kernel(name: &str, path: Option<&str>) -> bool {
+    let program = path.filter(|path| !path.is_empty()).unwrap_or(name);
+    let program = program.rsplit('/').next().unwrap_or(program);
+    program == "runsc" || program.contains("runsc-v") || program.contains("kata")
+}
+
 fn facts(version: SystemVersion, info: SystemInfo) -> Facts {
     let text = |text: Option<String>| text.unwrap_or_default();
     let kind = kind(&version);
-    let mut runtimes: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
+    let known = info.runtimes.unwrap_or_default();
+    let mut own_kernels: Vec<String> = known
+        .iter()
+        .filter(|(name, runtime)| brings_a_kernel(name, runtime.path.as_deref()))
+        .map(|(name, _)| name.clone())
+        .collect();
+    own_kernels.sort();
+    let mut runtimes: Vec<String> = known.into_keys().collect();
     runtimes.sort();
     let security = info.security_options.unwrap_or_default();
     let says = |word: &str| {
@@ -206,6 +222,7 @@ fn facts(version: SystemVersion, info: SystemInfo) -> Facts {
             .map_or_else(String::new, |driver| driver.to_string()),
         storage_driver: text(info.driver),
         runtimes,
+        own_kernels,
         default_runtime: text(info.default_runtime),
         rootless: says("rootless"),
         user_namespaces: says("userns"),

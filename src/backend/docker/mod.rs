@@ -9,6 +9,7 @@ pub mod call;
 pub mod container;
 pub mod endpoint;
 pub mod engine;
+pub mod health;
 pub mod host;
 pub mod image;
 pub mod in_force;

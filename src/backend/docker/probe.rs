@@ -127,8 +127,8 @@ fn holds(archive: &[u8], bytes: &[u8]) -> bool {
     })
 }
 
-/// Fills a volume of ours, which the run's last sweep removes.
-async fn upload(
+/// Brings it into a volume of ours, which the run's last sweep removes.
+pub async fn upload(
     docker: &Docker,
     image: &str,
     run: &str,

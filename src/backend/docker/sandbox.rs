@@ -1,11 +1,13 @@
 //! The backend: an engine that was found, an image that was proven, and a container a trial.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
 
 use super::container::{Container, Ending};
 use super::engine::Engine;
+use super::health::Health;
 use super::image::{self, ImageFacts};
 use super::in_force::{self, Expected};
 use super::spec::{self, Context};
@@ -25,6 +27,7 @@ pub struct Docker {
     probe: spec::Delivery,
     run: String,
     seccomp_profile: Option<String>,
+    health: Rc<Health>,
     /// What was read back of the first container.
     in_force: RefCell<Vec<(String, String)>>,
     swept: Vec<String>,
@@ -50,6 +53,7 @@ impl Docker {
             probe,
             run: opening.run.to_owned(),
             seccomp_profile,
+            health: Rc::default(),
             in_force: RefCell::default(),
             swept: swept.removed,
             engine,
@@ -86,6 +90,29 @@ impl Docker {
         launch.limiter.filter(|_| here && by_path)
     }
 
+    async fn started(&self, launch: &Launch<'_>) -> Result<Running, BackendError> {
+        let name = format!("escape-audit-{}-{}", self.run, launch.trial);
+        let body = self.body(launch);
+        let mut container = Container::create(&self.engine.docker, &name, body).await?;
+        match self.begin(&mut container, launch).await {
+            Ok(begun) => Ok(running(container, begun, Rc::clone(&self.health))),
+            Err(error) => {
+                self.health.note(error.clone());
+                self.given_up(container).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes a container that never came to run; an engine that was lost is not asked to.
+    async fn given_up(&self, mut container: Container) {
+        if self.health.check(&self.engine.docker).await.is_ok() {
+            container.remove().await;
+        } else {
+            container.forget();
+        }
+    }
+
     async fn begin(
         &self,
         container: &mut Container,
@@ -100,7 +127,7 @@ impl Docker {
         let pid = started.state.and_then(|state| state.pid);
         let pid = pid.and_then(|pid| host::visible(pid, &container.id));
         Ok(Begun {
-            payload: pid.and_then(Cgroup::of_process),
+            payload: pid.and_then(|pid| Cgroup::of_process(pid, &container.id)),
             init: pid.filter(|_| !launch.settings.init),
             streams,
             ending,
@@ -144,16 +171,9 @@ struct Begun {
 impl Backend for Docker {
     fn start<'a>(&'a self, launch: &'a Launch<'a>) -> Pending<'a, Result<Running, BackendError>> {
         Box::pin(async move {
-            let name = format!("escape-audit-{}-{}", self.run, launch.trial);
-            let body = self.body(launch);
-            let mut container = Container::create(&self.engine.docker, &name, body).await?;
-            match self.begin(&mut container, launch).await {
-                Ok(begun) => Ok(running(container, begun)),
-                Err(error) => {
-                    container.remove().await;
-                    Err(error)
-                }
-            }
+            self.health.check(&self.engine.docker).await?;
+            let started = self.started(launch).await;
+            started.map_err(|error| self.health.note(error))
         })
     }
 
@@ -173,6 +193,14 @@ impl Backend for Docker {
         Some(self.image.digest())
     }
 
+    fn own_kernel(&self, sandbox: &Sandbox) -> Option<String> {
+        let facts = &self.engine.facts;
+        let runtime = sandbox.settings.runtime.as_ref();
+        let runtime = runtime.unwrap_or(&facts.default_runtime);
+        let own = facts.own_kernels.contains(runtime);
+        own.then(|| format!("the engine runs it with `{runtime}`"))
+    }
+
     fn facts(&self) -> Vec<(String, String)> {
         let mut facts = self.engine.facts.listed(&self.engine.endpoint);
         facts.extend(self.image.listed());
@@ -185,6 +213,11 @@ impl Backend for Docker {
 
     fn close(&self) -> Pending<'_, Vec<String>> {
         Box::pin(async {
+            if let Err(error) = self.health.check(&self.engine.docker).await {
+                return vec![format!(
+                    "the containers of this run, which the next run removes: {error}"
+                )];
+            }
             match sweep(&self.engine.docker, Which::Run(&self.run)).await {
                 Ok(swept) => swept.left,
                 Err(error) => vec![error.to_string()],
@@ -193,7 +226,7 @@ impl Backend for Docker {
     }
 }
 
-fn running(container: Container, begun: Begun) -> Running {
+fn running(container: Container, begun: Begun, health: Rc<Health>) -> Running {
     let Streams {
         stdin,
         stdout,
@@ -212,6 +245,7 @@ fn running(container: Container, begun: Begun) -> Running {
             delivery,
             status: None,
             trouble: begun.weaker,
+            health,
         }),
     }
 }
@@ -224,6 +258,7 @@ struct Held {
     /// Once it has ended.
     status: Option<i32>,
     trouble: Vec<BackendError>,
+    health: Rc<Health>,
 }
 
 impl Held {
@@ -235,7 +270,7 @@ impl Held {
                 let status = self.ending.status().await;
                 let status = status.map(|status| i32::try_from(status).unwrap_or(-1));
                 status.unwrap_or_else(|error| {
-                    self.trouble.push(error);
+                    self.trouble.push(self.health.note(error));
                     -1
                 })
             }
@@ -259,18 +294,28 @@ impl Life for Held {
     /// There is nobody between the engine and the harness, so whoever is to be killed, it is the container.
     fn stop(&mut self, how: Stop) -> Pending<'_, ()> {
         Box::pin(async move {
-            let signal = match how {
-                Stop::Terminate => "SIGTERM",
-                Stop::Sandbox | Stop::Launcher | Stop::Group => "SIGKILL",
+            self.delivery.swallow();
+            let stopped = match how {
+                Stop::Terminate => self.container.stop().await,
+                Stop::Sandbox | Stop::Launcher | Stop::Group => self.container.kill().await,
             };
-            if let Err(error) = self.container.kill(signal).await {
-                self.trouble.push(error);
+            if let Err(error) = stopped {
+                self.trouble.push(self.health.note(error));
             }
         })
     }
 
     fn end(&mut self) -> Pending<'_, Vec<String>> {
-        Box::pin(self.container.remove())
+        self.delivery.swallow();
+        Box::pin(async {
+            match self.health.check(&self.container.docker).await {
+                Ok(()) => self.container.remove().await,
+                Err(error) => {
+                    self.container.forget();
+                    vec![format!("container {}: {error}", self.container.id)]
+                }
+            }
+        })
     }
 
     fn trouble(&mut self) -> Vec<BackendError> {

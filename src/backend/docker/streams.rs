@@ -14,6 +14,7 @@ use bollard::errors::Error;
 use bollard::query_parameters::AttachContainerOptionsBuilder;
 use futures_util::{Stream, StreamExt};
 use tokio::io::{AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::call::{Phase, call};
@@ -59,29 +60,34 @@ pub async fn attach(docker: &Docker, id: &str) -> Result<Streams, BackendError> 
     )?;
     let (to_stdout, stdout) = tokio::io::duplex(BUFFER);
     let (to_stderr, stderr) = tokio::io::duplex(BUFFER);
+    let (swallow, swallowing) = watch::channel(false);
     // Its input is not used, but closing it would close the connection.
     let AttachContainerResults {
         output,
         input: kept,
     } = output;
     let task = tokio::spawn(async move {
-        take_apart(output, to_stdout, to_stderr).await;
+        take_apart(output, to_stdout, to_stderr, swallowing).await;
         drop(kept);
     });
     Ok(Streams {
         stdin: Input(input),
         stdout,
         stderr,
-        delivery: Delivery { task: Some(task) },
+        delivery: Delivery {
+            task: Some(task),
+            swallow,
+        },
     })
 }
 
 /// Sorts what comes, until the engine says that nothing comes any more. An output that nobody reads any longer is
-/// swallowed, so that it does not hold up the other.
+/// swallowed, so that it does not hold up the other; `swallowing`, so is one that nobody reads at the moment.
 async fn take_apart(
     mut output: impl Stream<Item = Result<LogOutput, Error>> + Unpin,
     stdout: DuplexStream,
     stderr: DuplexStream,
+    mut swallowing: watch::Receiver<bool>,
 ) {
     let mut sinks = [Some(stdout), Some(stderr)];
     while let Some(Ok(piece)) = output.next().await {
@@ -90,7 +96,7 @@ async fn take_apart(
             _ => 0,
         };
         if let Some(sink) = &mut sinks[which]
-            && sink.write_all(piece.as_ref()).await.is_err()
+            && !pour(sink, piece.as_ref(), &mut swallowing).await
         {
             sinks[which] = None;
         }
@@ -100,12 +106,32 @@ async fn take_apart(
     }
 }
 
+/// Whether it was taken. A reader that has no room while all is to be swallowed takes nothing more.
+async fn pour(
+    sink: &mut DuplexStream,
+    bytes: &[u8],
+    swallowing: &mut watch::Receiver<bool>,
+) -> bool {
+    tokio::select! {
+        biased;
+        written = sink.write_all(bytes) => written.is_ok(),
+        Ok(_) = swallowing.wait_for(|on| *on) => false,
+    }
+}
+
 /// Whether all that was written has arrived.
 pub struct Delivery {
     task: Option<JoinHandle<()>>,
+    swallow: watch::Sender<bool>,
 }
 
 impl Delivery {
+    /// From now on no output waits for its reader. To be called before a container is ended: an engine tells of its end
+    /// when all that it wrote was taken, and whoever waits for that does not read.
+    pub fn swallow(&self) {
+        self.swallow.send_replace(true);
+    }
+
     /// Waits, but not for long: a process that survived the container may hold its output open. A wait may be given up
     /// and begun again.
     pub async fn complete(&mut self) {
@@ -168,7 +194,8 @@ mod tests {
         let (to_stdout, mut stdout) = tokio::io::duplex(64);
         let (to_stderr, mut stderr) = tokio::io::duplex(64);
         let pieces = stream::iter([out("a"), err("x"), out("b"), err("y")]);
-        take_apart(pieces, to_stdout, to_stderr).await;
+        let (_swallow, swallowing) = watch::channel(false);
+        take_apart(pieces, to_stdout, to_stderr, swallowing).await;
         let (mut said, mut complained) = (String::new(), String::new());
         stdout.read_to_string(&mut said).await.expect("read");
         stderr.read_to_string(&mut complained).await.expect("read");
@@ -181,9 +208,23 @@ mod tests {
         let (to_stderr, stderr) = tokio::io::duplex(2);
         drop(stderr);
         let pieces = stream::iter([err("more than fits"), err("again"), out("a")]);
-        take_apart(pieces, to_stdout, to_stderr).await;
+        let (_swallow, swallowing) = watch::channel(false);
+        take_apart(pieces, to_stdout, to_stderr, swallowing).await;
         let mut said = String::new();
         stdout.read_to_string(&mut said).await.expect("read");
         assert_eq!(said, "a");
+    }
+    #[tokio::test]
+    async fn a_flood_that_nobody_reads_is_swallowed_when_its_end_is_near() {
+        let (to_stdout, mut stdout) = tokio::io::duplex(4);
+        let (to_stderr, mut stderr) = tokio::io::duplex(64);
+        let (swallow, swallowing) = watch::channel(false);
+        swallow.send_replace(true);
+        let pieces = stream::iter([out("noise"), out("noise"), err("x")]);
+        take_apart(pieces, to_stdout, to_stderr, swallowing).await;
+        let (mut said, mut complained) = (String::new(), String::new());
+        stdout.read_to_string(&mut said).await.expect("read");
+        stderr.read_to_string(&mut complained).await.expect("read");
+        assert_eq!((said.as_str(), complained.as_str()), ("nois", "x"));
     }
 }
