@@ -55,6 +55,13 @@ pub struct Evidence {
     pub elapsed: Duration,
 }
 
+impl Evidence {
+    /// The probe itself, where the host sees it, and not a process of the runtime that stands in for it.
+    pub fn probe(&self) -> Option<&Witness> {
+        self.witness.as_ref().filter(|witness| !witness.stands_in)
+    }
+}
+
 /// Whether the probe said that it runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -171,6 +178,9 @@ pub struct Witness {
     pub cgroup: String,
     /// Its root folder is not the launcher's.
     pub own_root: Option<bool>,
+    /// It is a process of the runtime, which stands in for a probe that the host does not see: what is said of its
+    /// network holds for the probe, what is said of its rights does not.
+    pub stands_in: bool,
 }
 
 /// A target of ours.

@@ -89,6 +89,12 @@ pub struct Run {
 /// `prove`.
 #[derive(Debug, Args)]
 pub struct Prove {
+    /// The project file that `--sandbox` is in
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The sandbox that protections are taken away from: one of backend `oci` or `docker`
+    #[arg(long, value_name = "NAME", default_value = "oci")]
+    pub sandbox: String,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub selection: Selection,

@@ -12,6 +12,7 @@ use super::proof::Proof;
 use super::signals::Signals;
 use super::terminal;
 use crate::backend::command::find_program;
+use crate::backend::docker;
 use crate::case::{Case, Expect, Library};
 use crate::config::{self, BackendKind, Project, RangeConfig, Sandbox};
 use crate::exit_code;
@@ -107,14 +108,35 @@ pub fn clean() -> Result<i32> {
     if let Some(hierarchy) = hierarchy {
         hierarchy.tidy();
     }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (mut removed, mut left) = (Vec::new(), Vec::new());
+    match runtime.block_on(docker::sweep::clean()) {
+        Ok(swept) => {
+            let swept = swept.unwrap_or_default();
+            (removed, left) = (swept.removed, swept.left);
+        }
+        Err(error) => left.push(format!("the container engine was not looked at: {error}")),
+    }
+    if !removed.is_empty() {
+        println!("removed from the container engine: {}", removed.join(", "));
+    }
+    for what in &left {
+        eprintln!("warning: {what}");
+    }
     match reaped.len() {
-        0 => println!("nothing was left behind"),
+        0 if removed.is_empty() && left.is_empty() => println!("nothing was left behind"),
+        0 => {}
         count => println!(
             "removed what {count} ended runs had left: {}",
             reaped.join(", ")
         ),
     }
-    Ok(exit_code::HELD)
+    Ok(match left.is_empty() {
+        true => exit_code::HELD,
+        false => exit_code::UNDECIDED,
+    })
 }
 
 /// Everything that is known before anything runs.

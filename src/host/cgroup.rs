@@ -253,15 +253,12 @@ impl Cgroup {
     pub fn of_process(pid: i32, container: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        let found = Self::in_hierarchies(&mounts, &groups)?;
-        found
-            .dirs
-            .iter()
-            .all(|(_, dir)| dir.is_dir() && dir.to_string_lossy().contains(container))
-            .then_some(found)
+        let found = Self::in_hierarchies(&mounts, &groups, container)?;
+        let exists = found.dirs.iter().all(|(_, dir)| dir.is_dir());
+        exists.then_some(found)
     }
 
-    fn in_hierarchies(mountinfo: &str, groups: &str) -> Option<Self> {
+    fn in_hierarchies(mountinfo: &str, groups: &str, container: &str) -> Option<Self> {
         let (version, mounts) = match v1_mounts(mountinfo) {
             Some(mounts) => (Version::V1, mounts),
             None => (Version::V2, vec![("", cgroup2_mount(mountinfo)?)]),
@@ -271,7 +268,8 @@ impl Cgroup {
                 let (_, rest) = line.split_once(':')?;
                 let (controllers, path) = rest.split_once(':')?;
                 let its = controllers.split(',').any(|name| name == controller);
-                its.then(|| path.trim_start_matches('/'))
+                let own = !container.is_empty() && path.contains(container);
+                (its && own).then(|| path.trim_start_matches('/'))
             })
         };
         let dirs: Option<Vec<_>> = mounts
@@ -656,23 +654,28 @@ mod tests {
     }
 
     #[test]
-    fn the_group_of_a_process_is_found_in_every_hierarchy() {
-        let groups = "9:pids:/d/x\n4:cpu,cpuacct:/d/x\n3:memory:/d/y\n1:name=systemd:/\n0::/z\n";
-        let found = Cgroup::in_hierarchies(HYBRID, groups).expect("found");
+    fn the_group_of_a_container_is_found_in_every_hierarchy_or_not_at_all() {
+        let groups = "9:pids:/d/c0\n4:cpu,cpuacct:/d/c0\n3:memory:/e/c0\n1:name=systemd:/\n0::/z/docker-c0.scope\n";
+        let found = Cgroup::in_hierarchies(HYBRID, groups, "c0").expect("found");
+        let at = |found: &Cgroup, controller| found.dir(controller).map(Path::to_owned);
         assert_eq!(
-            found.dir("memory"),
-            Some(Path::new("/sys/fs/cgroup/memory/d/y"))
+            at(&found, "memory"),
+            Some("/sys/fs/cgroup/memory/e/c0".into())
         );
-        assert_eq!(
-            found.dir("pids"),
-            Some(Path::new("/sys/fs/cgroup/pids/d/x"))
-        );
+        assert_eq!(at(&found, "pids"), Some("/sys/fs/cgroup/pids/d/c0".into()));
         let unified = HYBRID.replace("rw,pids", "rw,freezer");
-        let found = Cgroup::in_hierarchies(&unified, groups).expect("found");
-        assert_eq!(
-            found.dir("pids"),
-            Some(Path::new("/sys/fs/cgroup/unified/z"))
-        );
+        let found = Cgroup::in_hierarchies(&unified, groups, "c0").expect("found");
+        let own = "/sys/fs/cgroup/unified/z/docker-c0.scope";
+        assert_eq!(at(&found, "pids"), Some(own.into()));
+        for (groups, container) in [
+            (groups, "c1"),
+            (groups, ""),
+            ("9:pids:/\n4:cpu,cpuacct:/\n3:memory:/\n0::/\n", "c0"),
+            ("9:pids:/d/c0\n4:cpu,cpuacct:/d/c0\n3:memory:/\n", "c0"),
+        ] {
+            let found = Cgroup::in_hierarchies(HYBRID, groups, container);
+            assert!(found.is_none(), "{groups}");
+        }
     }
 
     #[test]

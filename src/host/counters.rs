@@ -1,6 +1,9 @@
 //! What a cgroup counts, read the same way from both versions, and what it was told to allow.
 
+use std::collections::BTreeMap;
+
 use super::cgroup::{Cgroup, Version};
+use super::proc;
 
 /// One reading of a group's counters. What a kernel does not count is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -65,6 +68,34 @@ impl Counters {
                 cpu_usec: entry("cpu", "cpu.stat", "usage_usec "),
                 ..common
             },
+        }
+    }
+
+    /// Adds up what a process and everything below it takes: where a runtime makes no group, there is nothing better. No
+    /// ceiling is seen at work that way. All `None` once it is gone.
+    pub fn of_tree(root: i32) -> Self {
+        let (mut all, mut cpu) = (proc::Taken::default(), 0);
+        let mut found = false;
+        let mut unnamed = BTreeMap::new();
+        for pid in proc::tree(root) {
+            let Some(taken) = proc::taken(pid) else {
+                continue;
+            };
+            found = true;
+            all.threads += taken.threads;
+            all.memory += taken.memory;
+            all.shared += taken.shared;
+            unnamed.extend(proc::open_memory(pid));
+            all.swap += taken.swap;
+            cpu += proc::cpu_usec(pid).unwrap_or(0);
+        }
+        let seen = |value| found.then_some(value);
+        Self {
+            pids: seen(all.threads),
+            memory: seen(all.memory + all.shared.max(unnamed.into_values().sum())),
+            swap: seen(all.swap),
+            cpu_usec: seen(cpu),
+            ..Self::default()
         }
     }
 

@@ -70,6 +70,63 @@ pub fn descends(pid: i32, ancestor: i32) -> bool {
     line.by_ref().take(64).any(|pid| pid == ancestor)
 }
 
+/// A process and everything that it started, as far as that is still told.
+pub fn tree(root: i32) -> Vec<i32> {
+    processes()
+        .into_iter()
+        .filter(|pid| descends(*pid, root))
+        .collect()
+}
+
+/// What a process takes: its threads, and its memory in bytes, present and swapped out, without what it shares with
+/// the file it was started from.
+pub fn taken(pid: i32) -> Option<Taken> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let number = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        line.trim_end_matches("kB").trim().parse::<u64>().ok()
+    };
+    let bytes = |key| number(key).unwrap_or(0) * 1024;
+    Some(Taken {
+        threads: number("Threads:")?,
+        memory: bytes("RssAnon:"),
+        shared: bytes("RssShmem:"),
+        swap: bytes("VmSwap:"),
+    })
+}
+
+/// See [`taken`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Its threads.
+    pub threads: u64,
+    /// Bytes that are present and its own.
+    pub memory: u64,
+    /// Bytes that are present and may be shared.
+    pub shared: u64,
+    /// Bytes that are swapped out.
+    pub swap: u64,
+}
+
+/// Memory without a name that a process holds open (`memfd_create(2)`), by inode and in bytes: a runtime that is a
+/// kernel of its own keeps what runs in it there, and maps no more of it than it needs.
+pub fn open_memory(pid: i32) -> Vec<(u64, u64)> {
+    let mut found: Vec<(u64, u64)> = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:"))
+        })
+        .filter_map(|path| fs::metadata(path).ok())
+        .map(|memory| (memory.ino(), memory.blocks() * 512))
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
 /// The state letter: `R`, `S`, `Z`.
 pub fn state(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -167,6 +224,7 @@ pub fn witness(pid: i32, baseline: &Baseline) -> Option<Witness> {
             .map(|text| text.trim_end().replace('\n', " "))
             .unwrap_or_default(),
         own_root: root(pid),
+        stands_in: false,
     })
 }
 
@@ -216,8 +274,12 @@ enum Way {
     Into(IpAddr, u8),
 }
 
-/// The flag of a route that refuses (`linux/route.h`).
+/// Flags of routes that lead nowhere: what is refused, the process's own addresses (`linux/route.h`,
+/// `linux/ipv6_route.h`).
+const NOWHERE: u32 = REJECT | ANYCAST | LOCAL;
 const REJECT: u32 = 0x0200;
+const ANYCAST: u32 = 0x0010_0000;
+const LOCAL: u32 = 0x8000_0000;
 
 impl Way {
     /// A line of `/proc/PID/net/route`; the addresses stand there as the processor holds them.
@@ -228,7 +290,7 @@ impl Way {
         };
         let number = |text: &str| u32::from_str_radix(text, 16).ok();
         let address = |text: &str| Some(IpAddr::from(Ipv4Addr::from(number(text)?.to_ne_bytes())));
-        if *device == "lo" || number(flags)? & REJECT != 0 {
+        if *device == "lo" || number(flags)? & NOWHERE != 0 {
             return Some(Self::Nowhere);
         }
         if number(by)? != 0 {
@@ -248,7 +310,7 @@ impl Way {
         let flags = u32::from_str_radix(flags, 16).ok()?;
         let to = Ipv6Addr::from(number(to)?);
         let single_link = to.is_multicast() || to.is_unicast_link_local();
-        if *device == "lo" || flags & REJECT != 0 || single_link {
+        if *device == "lo" || flags & NOWHERE != 0 || single_link {
             return Some(Self::Nowhere);
         }
         if number(by)? != 0 {
@@ -339,6 +401,11 @@ mod tests {
             0, 0, 0
         );
         assert_eq!(Way::of_ipv6(&refused), Some(Way::Nowhere));
+        let own = format!(
+            "20010db8000100000000000000000002 80 {:032} 00 {:032} 00000000 3 0 80200001 eth0",
+            0, 0
+        );
+        assert_eq!(Way::of_ipv6(&own), Some(Way::Nowhere));
         assert_eq!(Way::of_ipv4("nonsense"), None);
     }
 

@@ -23,7 +23,7 @@ pub fn seen_from_outside(view: &View<'_>, reading: &Reading) -> Option<Judgement
     let sentence = reasons::sentence(reason);
     let lines = seen.iter().map(|(_, line)| line.clone()).collect();
     let mut judgement = view.conclude(Verdict::Escaped, reason, sentence, lines);
-    judgement.inside_only = !by_host && view.evidence.witness.is_none();
+    judgement.inside_only = !by_host && view.evidence.probe().is_none();
     Some(judgement)
 }
 
@@ -124,8 +124,7 @@ pub fn breach(view: &View<'_>, reading: &Reading) -> Option<Judgement> {
     }
     let own_users = view
         .evidence
-        .witness
-        .as_ref()
+        .probe()
         .is_some_and(|witness| witness.own_user_namespace);
     let done = match &reading.through {
         Through::Breach { lines, confinable } if !(own_users && *confinable) => lines.clone(),
@@ -144,7 +143,7 @@ pub fn breach(view: &View<'_>, reading: &Reading) -> Option<Judgement> {
         _ => reasons::sentence("breach"),
     };
     let mut judgement = view.conclude(Verdict::Escaped, "breach", sentence, seen);
-    judgement.inside_only = view.evidence.witness.is_none();
+    judgement.inside_only = view.evidence.probe().is_none();
     Some(judgement)
 }
 

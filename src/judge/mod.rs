@@ -24,7 +24,7 @@ mod refusal;
 #[cfg(test)]
 mod tests;
 
-use crate::case::{Case, Expect};
+use crate::case::{Attempt, Case, Expect};
 use crate::config::Sandbox;
 use crate::evidence::Evidence;
 use crate::verdict::{Judgement, Verdict};
@@ -114,6 +114,14 @@ const MUST_WORK: &[(&str, Row)] = &[
 
 fn own_kernel(view: &View<'_>, reading: &Reading) -> Option<Judgement> {
     let kernel = view.evidence.own_kernel.as_ref()?;
+    // Memory, time and disk are the host's own, whatever kernel stands between.
+    let of_the_host = matches!(
+        view.case.attempt,
+        Attempt::Allocate { .. } | Attempt::Spin { .. } | Attempt::Fill | Attempt::Flood
+    );
+    if of_the_host {
+        return None;
+    }
     let lines = reading.through.lines()?;
     let sentence = format!("It worked inside, on a kernel that is not the host's: {kernel}.");
     Some(view.conclude(Verdict::Blocked, "own-kernel", sentence, lines.to_vec()))
@@ -127,7 +135,7 @@ fn confined(view: &View<'_>, reading: &Reading) -> Option<Judgement> {
     else {
         return None;
     };
-    let witness = view.evidence.witness.as_ref();
+    let witness = view.evidence.probe();
     witness.filter(|witness| witness.own_user_namespace)?;
     let sentence = "It worked inside, over a user namespace that is not the host's first one: it gives no power over the host.";
     Some(view.conclude(Verdict::Blocked, "confined", sentence, lines.clone()))

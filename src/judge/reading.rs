@@ -59,7 +59,7 @@ impl<'a> View<'a> {
             reason,
             sentence: sentence.into(),
             evidence,
-            inside_only: claims && self.evidence.witness.is_none(),
+            inside_only: claims && self.evidence.probe().is_none(),
         }
     }
 }

@@ -64,7 +64,7 @@ fn succeeded<'a>(steps: impl IntoIterator<Item = &'a Step>) -> Vec<String> {
 
 /// Dangerous capabilities that the host saw on the probe, over its first user namespace.
 pub fn held_on_host(view: &View<'_>) -> Option<String> {
-    let witness = view.evidence.witness.as_ref()?;
+    let witness = view.evidence.probe()?;
     let held = dangerous(view, witness.cap_eff | witness.cap_prm);
     (!held.is_empty() && !witness.own_user_namespace).then(|| {
         format!(
@@ -85,7 +85,7 @@ pub fn capabilities(view: &View<'_>) -> Technique {
             u64::from_str_radix(std::str::from_utf8(&set.value).ok()?, 16).ok()
         })
         .collect();
-    let finding = match &view.evidence.witness {
+    let finding = match view.evidence.probe() {
         Some(witness) if witness.own_user_namespace => Finding::held(
             "confined",
             vec!["the host sees that the probe lives in a user namespace of its own".into()],
@@ -137,8 +137,7 @@ pub fn gain(view: &View<'_>) -> Technique {
         .collect();
     let forbidden = view
         .evidence
-        .witness
-        .as_ref()
+        .probe()
         .is_some_and(|witness| witness.no_new_privs);
     // What lies on a mount without set-uid says nothing about the files that lie elsewhere.
     let is_bare = |path: &str| {

@@ -31,7 +31,7 @@ mod secrets;
 pub mod sentinel;
 mod token;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -131,6 +131,7 @@ pub struct Range {
     registry: Arc<Registry>,
     helper: Helper,
     socket_folders: Vec<PathBuf>,
+    addresses: Vec<IpAddr>,
 }
 
 impl Range {
@@ -144,6 +145,7 @@ impl Range {
             let opened = netns::open(program, &Ground::Loopback)?;
             Ok((Mode::LoopbackOnly { why }, opened))
         };
+        let mut addresses = Vec::new();
         let (mode, opened) = match &options.stand {
             Stand::Own => match netns::open(program, &Ground::Own) {
                 Ok(opened) => (Mode::Own, opened),
@@ -153,11 +155,17 @@ impl Range {
             },
             Stand::Loopback => on_loopback("a namespace of our own was not asked for".into())?,
             Stand::Here { internet } => {
-                let addresses = places::of_this_machine(internet)
+                let found = places::of_this_machine(internet)
                     .map_err(|error| RangeError::new("list this machine's addresses", error))?;
+                addresses.extend(
+                    found
+                        .iter()
+                        .map(|(_, ip)| *ip)
+                        .filter(|ip| !ip.is_loopback()),
+                );
                 if let Some(strange) = internet
                     .iter()
-                    .find(|ip| !addresses.contains(&(Position::Internet, **ip)))
+                    .find(|ip| !found.contains(&(Position::Internet, **ip)))
                 {
                     let why = "it is no address of this machine, and a canary of ours can stand on no other";
                     return Err(RangeError::new(
@@ -165,7 +173,7 @@ impl Range {
                         why,
                     ));
                 }
-                (Mode::Here, netns::open(program, &Ground::Here(addresses))?)
+                (Mode::Here, netns::open(program, &Ground::Here(found))?)
             }
         };
         let sockets = if mode == Mode::Here {
@@ -181,6 +189,7 @@ impl Range {
             registry: Arc::default(),
             helper: opened.helper,
             socket_folders,
+            addresses,
         };
         for (spec, socket) in opened.sockets.into_iter().chain(file_sockets) {
             let listener = Listener::start(spec, socket, &range.registry)?;
@@ -194,17 +203,9 @@ impl Range {
         &self.mode
     }
 
-    /// The addresses on which canaries stand, loopback left out: that is everybody's own.
-    pub fn addresses(&self) -> Vec<IpAddr> {
-        let place = |listener: &Listener| {
-            let (_, place) = listener.spec.address.split_once("://")?;
-            place.parse::<SocketAddr>().ok().map(|place| place.ip())
-        };
-        let mut all: Vec<IpAddr> = self.listeners.iter().filter_map(place).collect();
-        all.retain(|ip| !ip.is_loopback());
-        all.sort();
-        all.dedup();
-        all
+    /// The addresses of the network that the canaries stand in, loopback left out: that is everybody's own.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
     }
 
     /// Whether the IPv6 canaries could be set up.

@@ -188,7 +188,7 @@ impl Bench {
     /// Whether a container's network has no way out but into the network that this machine's canaries stand in.
     pub fn leads_here(&self, pid: i32) -> bool {
         let addresses = self.here.as_ref().map(Range::addresses);
-        addresses.is_some_and(|addresses| proc::leads_to(pid, &addresses) == Some(true))
+        addresses.is_some_and(|addresses| proc::leads_to(pid, addresses) == Some(true))
     }
 
     /// The host's folders that a sandbox without `host-files` shows.

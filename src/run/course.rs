@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::dose::{Dose, GRACE};
 use super::instance::Instance;
-use super::observe::{self, Meter};
+use super::observe::{self, Counted, Meter};
 use super::records::Event;
 use super::session::{Happening, Session};
 use super::trial::millis;
@@ -57,7 +57,7 @@ impl Instance<'_> {
         let doses = self.doses(&self.translator());
         let before = self.alive().await;
         let measures = doses.iter().any(|dose| dose.measure.is_some());
-        let mut meter = Meter::new(session.running.payload.clone(), measures);
+        let mut meter = Meter::new(self.counted(session), measures);
         let mut list: Vec<Message> = doses.iter().map(|dose| dose.message.clone()).collect();
         list.push(Message::new(&["go"]));
         session.say(&list).await;
@@ -99,6 +99,16 @@ impl Instance<'_> {
                 })
                 .collect();
             trial.evidence.touches = range.touches(&trial.token, self.started, Some(ended));
+        }
+    }
+
+    /// Whose use is counted: the group that was made for the sandbox, else what its first process started.
+    fn counted(&self, session: &Session) -> Option<Counted> {
+        let tree = session.running.init.map(Counted::Tree);
+        match &session.running.payload {
+            Some(group) => Some(Counted::Group(group.clone())),
+            None if self.order.sandbox.backend == BackendKind::Docker => tree,
+            None => None,
         }
     }
 
@@ -166,16 +176,15 @@ impl Instance<'_> {
             let fault = self.out_of_bounds(witness.as_ref().map(|witness| witness.pid), launcher);
             self.common.faults.extend(fault);
         }
-        let Some(witness) = witness else { return };
+        let Some(mut witness) = witness else { return };
         self.seen_by_name = proc::comm(witness.pid).as_deref() == Some(&self.thread_name);
         self.common.leads_to_range = self.order.sandbox.backend == BackendKind::Docker
             && self.order.bench.leads_here(witness.pid);
-        let ceilings = session
-            .running
-            .payload
-            .as_ref()
-            .map(Ceilings::read)
-            .unwrap_or_default();
+        witness.stands_in = !self.seen_by_name;
+        // Around a launcher the group is the limiter's, whose bounds are no promise of the sandbox.
+        let own_group = session.running.payload.as_ref();
+        let own_group = own_group.filter(|_| observe::is_a_container(self.order.sandbox));
+        let ceilings = own_group.map(Ceilings::read);
         let inside_uid = match session.records.start {
             Start::Seen { uid, .. } => uid,
             _ => witness.uid,
@@ -184,15 +193,13 @@ impl Instance<'_> {
             let needs_not_root = trial.case.needs.contains(&Need::NotRoot);
             trial.already_root = needs_not_root && (witness.uid == 0 || inside_uid == 0);
         }
-        // Around a launcher the group is the limiter's, whose bounds are no promise of the sandbox.
-        let ceilings_are_its_own = self.order.sandbox.backend == BackendKind::Oci;
-        self.in_force = observe::in_force(&witness, ceilings_are_its_own.then_some(&ceilings));
+        self.in_force = observe::in_force(&witness, ceilings.as_ref());
         self.not_engaged = self.is_a_launcher() && self.order.bench.adds_nothing(&witness);
         self.common.faults.extend(observe::differences(
             self.order.sandbox,
             self.order.settings,
             &witness,
-            &ceilings,
+            ceilings.as_ref(),
             self.order.bench.counts_swap,
         ));
         self.common.witness = Some(witness);

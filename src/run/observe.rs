@@ -7,16 +7,35 @@ use nix::libc;
 
 use super::dose::Measure;
 use crate::case::Ceiling;
+use crate::config::model::UNLIMITED;
 use crate::config::{BackendKind, NetworkMode, Sandbox, Settings};
 use crate::evidence::{Cause, Count, End, Fault, Inside, Witness};
 use crate::host::cgroup::Cgroup;
 use crate::host::counters::{Ceilings, Counters};
 use crate::host::proc;
 
+/// What is counted.
+#[derive(Debug, Clone)]
+pub enum Counted {
+    /// A group, by the kernel's own counters.
+    Group(Cgroup),
+    /// A process and everything below it, added up.
+    Tree(i32),
+}
+
+impl Counted {
+    fn read(&self) -> Counters {
+        match self {
+            Self::Group(group) => Counters::read(group),
+            Self::Tree(root) => Counters::of_tree(*root),
+        }
+    }
+}
+
 /// The counters of one trial over time.
 #[derive(Debug)]
 pub struct Meter {
-    group: Option<Cgroup>,
+    counted: Option<Counted>,
     measures: bool,
     highest: Counters,
     first: Option<(Instant, Counters)>,
@@ -25,11 +44,11 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter of this group; without one it sees nothing. Where nothing is measured it looks only when asked for what
-    /// ended the run.
-    pub fn new(group: Option<Cgroup>, measures: bool) -> Self {
+    /// A meter of this; of nothing, it sees nothing. Where nothing is measured it looks only when asked for what ended
+    /// the run.
+    pub fn new(counted: Option<Counted>, measures: bool) -> Self {
         Self {
-            group,
+            counted,
             measures,
             highest: Counters::default(),
             first: None,
@@ -40,18 +59,18 @@ impl Meter {
 
     /// The attempt begins: rates count from here.
     pub fn begin(&mut self) {
-        if let Some(group) = self.group.as_ref().filter(|_| self.measures) {
-            self.first = Some((Instant::now(), Counters::read(group)));
+        if let Some(counted) = self.counted.as_ref().filter(|_| self.measures) {
+            self.first = Some((Instant::now(), counted.read()));
         }
         self.sample();
     }
 
     /// Looks once.
     pub fn sample(&mut self) {
-        let Some(group) = self.group.as_ref().filter(|_| self.measures) else {
+        let Some(counted) = self.counted.as_ref().filter(|_| self.measures) else {
             return;
         };
-        let now = Counters::read(group);
+        let now = counted.read();
         if now.pids.is_none() && now.memory.is_none() {
             return;
         }
@@ -61,9 +80,19 @@ impl Meter {
         self.last = Some((Instant::now(), now));
     }
 
+    /// Threads that a runtime needs for itself were there before the attempt.
+    fn threads(&self) -> Option<u64> {
+        let most = self.highest.pids_peak.max(self.highest.pids)?;
+        let before = match (&self.counted, &self.first) {
+            (Some(Counted::Tree(_)), Some((_, first))) => first.pids.unwrap_or(0),
+            _ => 0,
+        };
+        Some(most.saturating_sub(before))
+    }
+
     /// How often the ceiling on memory ended a process.
     pub fn oom_kills(&self) -> u64 {
-        let now = self.group.as_ref().map(Counters::read);
+        let now = self.counted.as_ref().map(Counted::read);
         let now = now.and_then(|counters| counters.oom_kills);
         self.highest.oom_kills.max(now).unwrap_or(0)
     }
@@ -79,6 +108,20 @@ impl Meter {
             by_host,
             source: source.into(),
         };
+        let (processes, memory, both, cpu) = match &self.counted {
+            Some(Counted::Tree(_)) => (
+                "threads of the sandbox's processes on the host",
+                "memory of the sandbox's processes on the host, at its highest",
+                "memory and swap of the sandbox's processes on the host, at their highest",
+                "CPU time of the sandbox's processes over wall clock",
+            ),
+            _ => (
+                "processes and threads in the cgroup",
+                "the cgroup's memory, at its highest",
+                "the cgroup's memory and swap, at their highest",
+                "the cgroup's CPU time over wall clock",
+            ),
+        };
         let refused = |what: &str, errnos: &[i32]| {
             inside
                 .steps_of(what)
@@ -86,43 +129,25 @@ impl Meter {
         };
         match measure.what {
             Ceiling::Pids => {
-                let value = self.highest.pids_peak.max(self.highest.pids)? as f64;
+                let value = self.threads()? as f64;
                 let held = self.highest.pids_refused.unwrap_or(0) > 0;
-                Some(count(
-                    value,
-                    held,
-                    true,
-                    "processes and threads in the cgroup",
-                ))
+                Some(count(value, held, true, processes))
             }
             Ceiling::Memory => {
                 let value = self.highest.memory_peak.max(self.highest.memory)? as f64;
-                Some(count(
-                    value,
-                    self.oom_kills() > 0,
-                    true,
-                    "the cgroup's memory, at its highest",
-                ))
+                Some(count(value, self.oom_kills() > 0, true, memory))
             }
             Ceiling::Swap => {
                 self.highest.memory?;
                 let value = self.both_peak as f64;
-                let source = "the cgroup's memory and swap, at their highest";
-                Some(count(value, self.oom_kills() > 0, true, source))
+                Some(count(value, self.oom_kills() > 0, true, both))
             }
             Ceiling::Cpu => {
                 let ((begun, first), (looked, last)) = (self.first?, self.last?);
                 let wall = looked.saturating_duration_since(begun).as_micros() as f64;
                 let used = last.cpu_usec?.saturating_sub(first.cpu_usec?) as f64;
                 let held = last.throttled > first.throttled;
-                (wall > 0.0).then(|| {
-                    count(
-                        used / wall,
-                        held,
-                        true,
-                        "the cgroup's CPU time over wall clock",
-                    )
-                })
+                (wall > 0.0).then(|| count(used / wall, held, true, cpu))
             }
             Ceiling::Disk => {
                 let written: u64 = inside
@@ -178,7 +203,7 @@ pub fn in_force(witness: &Witness, ceilings: Option<&Ceilings>) -> Vec<(String, 
         1 => "strict",
         _ => "filter",
     };
-    let mut list: Vec<(&str, String)> = vec![
+    let rights: Vec<(&str, String)> = vec![
         ("user", witness.uid.to_string()),
         ("namespaces", witness.own_namespaces.join(" ")),
         ("capabilities", format!("{:#x}", witness.cap_eff)),
@@ -186,6 +211,12 @@ pub fn in_force(witness: &Witness, ceilings: Option<&Ceilings>) -> Vec<(String, 
         ("no-new-privileges", witness.no_new_privs.to_string()),
         ("seccomp", seccomp.into()),
     ];
+    // Who stands in for the probe has rights of its own.
+    let mut list = if witness.stands_in {
+        Vec::new()
+    } else {
+        rights
+    };
     if let Some(no_route) = witness.no_route {
         let network = if no_route {
             "loopback alone"
@@ -216,16 +247,16 @@ fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", (mib * 10.0).round() / 10.0)
 }
 
-/// Differences between what was configured and what is in force, where they weaken the sandbox. Only the embedded
-/// backend's settings say what to expect; a launcher has none.
+/// Differences between what was configured and what is in force, where they weaken the sandbox. Only a container's
+/// settings say what to expect; a launcher has none. `ceilings`: those of the container's own group, where it is seen.
 pub fn differences(
     sandbox: &Sandbox,
     settings: &Settings,
     witness: &Witness,
-    ceilings: &Ceilings,
+    ceilings: Option<&Ceilings>,
     counts_swap: bool,
 ) -> Vec<Fault> {
-    if sandbox.backend != BackendKind::Oci {
+    if !is_a_container(sandbox) {
         return Vec::new();
     }
     let mut faults = Vec::new();
@@ -237,34 +268,29 @@ pub fn differences(
             });
         }
     };
-    let own = |name: &str| witness.own_namespaces.iter().any(|own| own == name);
+    // Of another user's process the host may not tell an ordinary user which namespace it is in.
+    let unseen = |name: &str| proc::namespace(&witness.pid.to_string(), name).is_none();
+    let own = |name: &str| witness.own_namespaces.iter().any(|own| own == name) || unseen(name);
     let at_most = |have: Option<u64>, want: Option<u64>| match (have, want) {
         (_, None) => true,
         (Some(have), Some(want)) => have <= want,
         (None, Some(_)) => false,
     };
-    expect(
-        at_most(ceilings.pids, settings.pids_limit),
-        "the ceiling on processes",
-    );
-    expect(
-        at_most(ceilings.memory, settings.mem_limit),
-        "the ceiling on memory",
-    );
-    if counts_swap {
-        expect(
-            at_most(ceilings.memory_and_swap, settings.memswap_limit),
-            "the ceiling on memory and swap",
-        );
-    }
-    expect(
-        match (ceilings.cpus, settings.cpus) {
+    if let Some(ceilings) = ceilings {
+        let both = settings.memswap_limit.filter(|both| *both != UNLIMITED);
+        let fits = at_most(ceilings.pids, settings.pids_limit);
+        expect(fits, "the ceiling on processes");
+        let fits = at_most(ceilings.memory, settings.mem_limit);
+        expect(fits, "the ceiling on memory");
+        let fits = !counts_swap || at_most(ceilings.memory_and_swap, both);
+        expect(fits, "the ceiling on memory and swap");
+        let fits = match (ceilings.cpus, settings.cpus) {
             (_, None) => true,
             (Some(have), Some(want)) => have <= want + 0.001,
             (None, Some(_)) => false,
-        },
-        "the ceiling on CPU time",
-    );
+        };
+        expect(fits, "the ceiling on CPU time");
+    }
     expect(
         !settings.no_new_privileges || witness.no_new_privs,
         "no-new-privileges",
@@ -297,4 +323,9 @@ pub fn differences(
         "the dropping of capabilities",
     );
     faults
+}
+
+/// Whether its settings are a container's, and the group that holds the payload is the container's own.
+pub fn is_a_container(sandbox: &Sandbox) -> bool {
+    matches!(sandbox.backend, BackendKind::Oci | BackendKind::Docker)
 }

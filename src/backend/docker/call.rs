@@ -138,6 +138,8 @@ fn refused(phase: Phase, status: u16, message: &str) -> BackendError {
     match phase {
         _ if says("client version") && says("is too") => BackendError::new("engine-version", text)
             .help("this engine speaks no version of the API that this program knows"),
+        _ if says("HTTP request to an HTTPS server") => BackendError::new("engine-tls", text)
+            .help("this engine wants TLS: set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH"),
         _ if says("runtime name") || says("unknown runtime") || says("default OCI runtime") => {
             BackendError::new("runtime-missing", text)
                 .help("register the runtime in the engine's daemon.json, or correct `runtime`; `docker info` lists those it has")
@@ -158,14 +160,20 @@ fn refused(phase: Phase, status: u16, message: &str) -> BackendError {
 
 /// The error and what it stands on, each once.
 pub fn chain(error: &Error) -> String {
-    let mut parts = vec![error.to_string()];
+    let mut parts: Vec<String> = vec![error.to_string()];
     let mut next = error.source();
     while let Some(error) = next {
         let text = error.to_string();
-        if !parts.iter().any(|part| part.contains(&text)) {
+        if !parts.iter().any(|part| part.ends_with(&text)) {
             parts.push(text);
         }
         next = error.source();
+    }
+    // The library's own layers say nothing to a person.
+    let layer =
+        |part: &String| part.starts_with("Error in the hyper") || part.starts_with("client error");
+    if !parts.iter().all(layer) {
+        parts.retain(|part| !layer(part));
     }
     parts.join(": ")
 }

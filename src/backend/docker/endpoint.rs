@@ -15,6 +15,9 @@ use crate::backend::BackendError;
 /// Where the engine of the system listens.
 const SYSTEM_SOCKET: &str = "/var/run/docker.sock";
 
+/// Who named an engine that nobody named.
+pub const DEFAULT: &str = "default";
+
 /// One engine's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
@@ -94,7 +97,7 @@ pub fn find(
             let address = context(&name, &surroundings.config_folder())?;
             Ok(named(address, &format!("context \"{name}\"")))
         }
-        None => Ok(named(Address::Unix(SYSTEM_SOCKET.into()), "default")),
+        None => Ok(named(Address::Unix(SYSTEM_SOCKET.into()), DEFAULT)),
     }
 }
 

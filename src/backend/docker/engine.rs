@@ -95,7 +95,7 @@ impl Engine {
         let docker = client(&endpoint)?;
         let docker = call(Phase::Connect, docker.negotiate_version())
             .await
-            .map_err(|error| named(error, &endpoint))?;
+            .map_err(|error| named(over_what(error, &endpoint), &endpoint))?;
         let version = call(Phase::Identify, docker.version()).await?;
         let info = call(Phase::Identify, docker.info()).await?;
         let facts = facts(version, info);
@@ -169,6 +169,15 @@ fn look_at(path: &Path) -> Result<(), BackendError> {
         }
         Err(err) => Err(explain(Phase::Connect, &err.into())),
     }
+}
+
+/// An engine that does not like our certificate, or has none, hangs up during the handshake.
+fn over_what(mut error: BackendError, endpoint: &Endpoint) -> BackendError {
+    if error.code == "engine-gone" && matches!(endpoint.address, Address::Tls(..)) {
+        error.code = "engine-tls";
+        error.help = Some("check the certificate and the key in DOCKER_CERT_PATH, and that the engine speaks TLS there".into());
+    }
+    error
 }
 
 /// The error with the address that was tried, and with who named it.

@@ -1,6 +1,10 @@
-//! Whether a process that the engine tells of is one that this host sees, under the same number.
+//! Whether a process that the engine tells of is one that this host sees, under the same number, and whether it is the
+//! probe.
 
 use std::fs;
+use std::time::Duration;
+
+use crate::host::proc;
 
 /// How far up a container's process its runtime stands.
 const STEPS: usize = 4;
@@ -11,6 +15,22 @@ pub fn visible(pid: i64, container: &str) -> Option<i32> {
     let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0)?;
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     (groups.contains(container) || held_for(pid, container)).then_some(pid)
+}
+
+/// Whether the process is the probe itself. A runtime with a kernel of its own shows the host that kernel, a small init
+/// itself; neither has the probe's rights or its namespaces, and is no witness of it. The engine tells of a process that is
+/// started a moment before it is the probe.
+pub async fn is_probe(pid: i32) -> bool {
+    for _ in 0..25 {
+        match proc::comm(pid).as_deref() {
+            Some("probe") => return true,
+            Some(name) if name.starts_with("runc") || name.starts_with("crun") => {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Whether it, or one of those that started it, was started for this container: a runtime with a kernel of its own may

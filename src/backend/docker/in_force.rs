@@ -23,7 +23,7 @@ pub struct InForce {
 }
 
 /// What else may be mounted in the container, and is none of an engine's additions.
-pub struct Expected<'a> {
+pub struct Declared<'a> {
     /// The volumes that the image declares.
     pub image_volumes: &'a [String],
     /// The host's folders that are exposed.
@@ -36,7 +36,7 @@ pub fn compare(
     seen: &ContainerInspectResponse,
     engine: &Facts,
     warnings: &[String],
-    expected: &Expected<'_>,
+    declared: &Declared<'_>,
 ) -> InForce {
     let mut found = Findings::default();
     let nothing = HostConfig::default();
@@ -46,7 +46,7 @@ pub fn compare(
     namespaces(settings, host, &mut found);
     runtime(settings, host, engine, &mut found);
     let mounts = seen.mounts.as_deref().unwrap_or_default();
-    let mounts = files(settings, host, mounts, expected, &mut found);
+    let mounts = files(settings, host, mounts, declared, &mut found);
     for warning in warnings {
         found.expect(!weakens(warning), &format!("the engine warns: {warning}"));
     }
@@ -227,7 +227,7 @@ fn files(
     settings: &Settings,
     host: &HostConfig,
     mounts: &[MountPoint],
-    expected: &Expected<'_>,
+    declared: &Declared<'_>,
     found: &mut Findings,
 ) -> Vec<(&'static str, String)> {
     let read_only = host.readonly_rootfs.unwrap_or(false);
@@ -269,9 +269,9 @@ fn files(
             );
         }
         let known = asked.is_some()
-            || expected.image_volumes.iter().any(|volume| volume == inside)
+            || declared.image_volumes.iter().any(|volume| volume == inside)
             || (settings.expose_host_files
-                && expected
+                && declared
                     .host_folders
                     .iter()
                     .any(|folder| folder.as_os_str() == inside))
@@ -371,11 +371,11 @@ mod tests {
         warnings: &[&str],
     ) -> Vec<String> {
         let warnings: Vec<String> = warnings.iter().map(|text| (*text).to_owned()).collect();
-        let expected = Expected {
+        let declared = Declared {
             image_volumes: &[],
             host_folders: &[],
         };
-        let found = compare(settings, seen, &engine(), &warnings, &expected);
+        let found = compare(settings, seen, &engine(), &warnings, &declared);
         found
             .weaker
             .into_iter()

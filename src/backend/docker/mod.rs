@@ -15,6 +15,7 @@ pub mod image;
 pub mod in_force;
 pub mod owner;
 pub mod probe;
+pub mod pull;
 pub mod sandbox;
 pub mod spec;
 pub mod streams;

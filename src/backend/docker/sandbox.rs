@@ -9,7 +9,7 @@ use super::container::{Container, Ending};
 use super::engine::Engine;
 use super::health::Health;
 use super::image::{self, ImageFacts};
-use super::in_force::{self, Expected};
+use super::in_force::{self, Declared};
 use super::spec::{self, Context};
 use super::streams::{Delivery, Streams};
 use super::sweep::{Which, sweep};
@@ -126,9 +126,13 @@ impl Docker {
         let started = container.inspect().await?;
         let pid = started.state.and_then(|state| state.pid);
         let pid = pid.and_then(|pid| host::visible(pid, &container.id));
+        let init = match pid {
+            Some(pid) if host::is_probe(pid).await => Some(pid),
+            _ => None,
+        };
         Ok(Begun {
             payload: pid.and_then(|pid| Cgroup::of_process(pid, &container.id)),
-            init: pid.filter(|_| !launch.settings.init),
+            init,
             streams,
             ending,
             weaker,
@@ -146,7 +150,7 @@ impl Docker {
             created,
             &self.engine.facts,
             &container.warnings,
-            &Expected {
+            &Declared {
                 image_volumes: &self.image.volumes,
                 host_folders: launch.host_folders,
             },

@@ -12,6 +12,8 @@ use bollard::query_parameters::{
 
 use super::call::{Phase, call};
 use super::container::{accept, remove};
+use super::endpoint::{self, Surroundings};
+use super::engine::Engine;
 use super::owner::{OWNER, RUN, is_dead};
 use crate::backend::BackendError;
 
@@ -39,6 +41,20 @@ impl Swept {
             Ok(()) => self.removed.push(what),
             Err(error) => self.left.push(format!("{what}: {error}")),
         }
+    }
+}
+
+/// Removes what killed runs left on the engine that the environment or the context names. `None`: nobody named one, and
+/// none listens at the system's own socket.
+pub async fn clean() -> Result<Option<Swept>, BackendError> {
+    let endpoint = endpoint::find(None, &Surroundings::own())?;
+    let named = endpoint.named_by != endpoint::DEFAULT;
+    match Engine::connect(endpoint).await {
+        Ok(engine) => sweep(&engine.docker, Which::Dead).await.map(Some),
+        Err(error) if !named && matches!(error.code, "engine-missing" | "engine-refused") => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 
