@@ -15,6 +15,7 @@ use crate::backend::command::find_program;
 use crate::backend::docker;
 use crate::case::{Case, Expect, Library};
 use crate::config::{self, BackendKind, Project, RangeConfig, Sandbox};
+use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::exit_code;
 use crate::gate::{self, Interrupted};
 use crate::host::cgroup::Hierarchy;
@@ -52,40 +53,45 @@ pub fn run(arguments: &Run) -> Result<i32> {
     })
 }
 
-/// Tries every case in an embedded sandbox that lacks just what the case names: each has to come out ESCAPED.
+/// Tries every case in a sandbox that lacks just what the case names: each has to come out ESCAPED.
 pub fn prove(arguments: &Prove) -> Result<i32> {
     let files = Files::claim(arguments.json.as_deref(), None)?;
     let (library, cases) = select(&arguments.selection)?;
+    let project = project(arguments.config.as_deref())?;
+    let base = config::find(project.as_ref(), &arguments.sandbox)?;
+    if !matches!(base.backend, BackendKind::Oci | BackendKind::Docker) {
+        let backend = base.backend.name();
+        let text = format!("nothing can be taken away from a sandbox of backend `{backend}`");
+        let help = "name one of backend `oci` or `docker`";
+        let diagnostics = Diagnostics::from(Diagnostic::new(Code::NotExpressible, text, help));
+        return Err(diagnostics.into());
+    }
     let sets: BTreeSet<BTreeSet<_>> = cases
         .iter()
         .filter(|case| case.expect == Expect::Blocked)
         .map(|case| {
-            case.weakened
-                .for_backend("oci")
-                .iter()
-                .copied()
-                .collect::<BTreeSet<_>>()
+            let set = case.weakened.for_backend(base.backend.name());
+            set.iter().copied().collect::<BTreeSet<_>>()
         })
         .filter(|set| !set.is_empty())
         .collect();
     let mut sandboxes = Vec::new();
     for set in sets {
         let names: Vec<&str> = set.iter().map(|protection| protection.name()).collect();
-        let mut sandbox = config::find(None, "oci")?;
-        sandbox.name = format!("oci-without-{}", names.join("-"));
+        let mut sandbox = base.clone();
+        sandbox.name = format!("{}-without-{}", base.name, names.join("-"));
         sandbox.without = set;
-        if let Some(level) = arguments.selection.level {
-            sandbox.policy.level = level.into();
-        } else {
-            sandbox.policy.level = crate::case::Level::Hostile;
-        }
+        sandbox.policy.level = match arguments.selection.level {
+            Some(level) => level.into(),
+            None => crate::case::Level::Hostile,
+        };
         sandboxes.push(sandbox);
     }
     let plan = Plan {
         library,
         cases,
         sandboxes,
-        range: RangeConfig::default(),
+        range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: true,
         jobs: None,
         fresh: false,

@@ -1,5 +1,4 @@
-//! Whether a process that the engine tells of is one that this host sees, under the same number, and whether it is the
-//! probe.
+//! Whether a process that the engine tells of is one that this host sees, under the same number.
 
 use std::fs;
 use std::time::Duration;
@@ -17,20 +16,16 @@ pub fn visible(pid: i64, container: &str) -> Option<i32> {
     (groups.contains(container) || held_for(pid, container)).then_some(pid)
 }
 
-/// Whether the process is the probe itself. A runtime with a kernel of its own shows the host that kernel, a small init
-/// itself; neither has the probe's rights or its namespaces, and is no witness of it. The engine tells of a process that is
-/// started a moment before it is the probe.
-pub async fn is_probe(pid: i32) -> bool {
+/// Waits, but not for long, until the process is what it is to be: an engine tells of one that is started a moment before
+/// its runtime has turned into the probe.
+pub async fn settle(pid: i32) {
+    let runtimes = |name: String| name.starts_with("runc") || name.starts_with("crun");
     for _ in 0..25 {
-        match proc::comm(pid).as_deref() {
-            Some("probe") => return true,
-            Some(name) if name.starts_with("runc") || name.starts_with("crun") => {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-            _ => return false,
+        if !proc::comm(pid).is_some_and(runtimes) {
+            return;
         }
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    false
 }
 
 /// Whether it, or one of those that started it, was started for this container: a runtime with a kernel of its own may

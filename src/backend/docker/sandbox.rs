@@ -126,13 +126,12 @@ impl Docker {
         let started = container.inspect().await?;
         let pid = started.state.and_then(|state| state.pid);
         let pid = pid.and_then(|pid| host::visible(pid, &container.id));
-        let init = match pid {
-            Some(pid) if host::is_probe(pid).await => Some(pid),
-            _ => None,
-        };
+        if let Some(pid) = pid {
+            host::settle(pid).await;
+        }
         Ok(Begun {
             payload: pid.and_then(|pid| Cgroup::of_process(pid, &container.id)),
-            init,
+            init: pid.filter(|_| !launch.settings.init),
             streams,
             ending,
             weaker,
