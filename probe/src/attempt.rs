@@ -182,6 +182,7 @@ pub fn of_kind(kind: &str) -> Option<Perform> {
         "fill" => crate::fill::fill,
         "connect" => crate::network::connect,
         "connect-unix" => crate::network::connect_unix,
+        "engine-socket" => crate::engine_socket::ask,
         "raw-socket" => crate::network::raw_socket,
         "dns" => crate::dns::query,
         "spawn" => crate::resources::spawn,

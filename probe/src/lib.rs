@@ -3,6 +3,7 @@
 //! The program of this package runs inside sandboxes, so this library depends on nothing at all: no
 //! allocation-free tricks, no serialisation framework, only lines of text that any carrier can write.
 
+pub mod engine;
 pub mod mounts;
 pub mod packet;
 pub mod sha256;

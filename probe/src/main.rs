@@ -14,6 +14,7 @@ mod attempt;
 mod capabilities;
 mod child;
 mod dns;
+mod engine_socket;
 mod environment;
 mod escalate;
 mod files;

@@ -224,6 +224,10 @@ pub const KINDS: &[(&str, &str)] = &[
         "target*(path:/P|abstract:N) payload -> step connect target=; step control target=socketpair",
     ),
     (
+        "engine-socket",
+        "path* known(0|1: the usual paths, those of the user, and that of DOCKER_HOST) token timeout_ms -> step connect target=PATH; of each that accepts: fact peer name=PATH value=PID of who listens (0: outside this process namespace); step ask target=PATH (GET /_ping, else the greeting of HTTP/2); fact reply name=PATH (as of connect); fact engine name=PATH value=docker|libpod|api|http2 where it looks like one; step nowhere (connecting to a path where nothing is); step control target=socketpair",
+    ),
+    (
         "raw-socket",
         "target(A:P) payload -> step socket target=raw-udp|packet; step send target=A:P (tries gap_ms); step control target=stream",
     ),

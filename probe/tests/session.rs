@@ -931,3 +931,120 @@ fn where_no_process_can_be_had_attempts_run_in_place() {
     assert_eq!(result(&records, "control", "self"), Outcome::Ok);
     assert_eq!(probe.status(), Some(0));
 }
+
+/// Answers every connection to a Unix socket with these bytes, after it has heard something; nothing means that it
+/// hangs up at once.
+fn unix_server(
+    path: &Path,
+    answers: &'static [&'static [u8]],
+) -> std::thread::JoinHandle<Vec<Vec<u8>>> {
+    let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        let mut heard = Vec::new();
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut part = [0; 512];
+            let n = stream.read(&mut part).unwrap();
+            heard.push(part[..n].to_vec());
+            let _ = stream.write_all(answer);
+        }
+        heard
+    })
+}
+
+#[test]
+fn engines_are_asked_and_known() {
+    let folder = Directory::new();
+    let path = |name: &str| folder.0.join(name);
+    let text = |name: &str| path(name).to_str().unwrap().to_owned();
+    let docker = unix_server(
+        &path("docker"),
+        &[b"HTTP/1.0 200 OK\r\nServer: Docker/20.10 (linux)\r\nApi-Version: 1.41\r\n\r\nOK"],
+    );
+    let grpc = unix_server(
+        &path("grpc"),
+        &[b"", b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64"],
+    );
+    let other = unix_server(&path("other"), &[b"220 mail\r\n\r\n"]);
+    let silent = std::os::unix::net::UnixListener::bind(path("silent")).unwrap();
+    std::fs::write(path("file"), "").unwrap();
+    let request = ["docker", "grpc", "other", "silent", "file", "none"]
+        .iter()
+        .fold(attempt("engine-socket", 5000, false), |request, name| {
+            request.with("path", text(name))
+        });
+    let records = records_of(request.with("token", "ea-token").with("timeout_ms", "200"));
+    let connect = |name: &str| result(&records, "connect", &text(name));
+    let ask = |name: &str| result(&records, "ask", &text(name));
+    let kind = |name: &str| fact(&records, "engine", &text(name));
+    assert_eq!(ask("docker"), Outcome::Ok);
+    assert_eq!(kind("docker"), Some("docker"));
+    assert_eq!(kind("grpc"), Some("http2"));
+    assert_eq!((ask("other"), kind("other")), (Outcome::Ok, None));
+    assert!(
+        fact(&records, "reply", &text("other"))
+            .unwrap()
+            .starts_with("12 bytes, ")
+    );
+    assert_eq!(
+        (connect("silent"), ask("silent")),
+        (Outcome::Ok, Outcome::Timeout)
+    );
+    assert_eq!(connect("file"), Outcome::Errno(libc::ECONNREFUSED));
+    assert_eq!(connect("none"), Outcome::Errno(libc::ENOENT));
+    assert_eq!(
+        fact(&records, "peer", &text("docker")),
+        Some(&*std::process::id().to_string())
+    );
+    let nowhere = "/escape-audit-nowhere/none.sock";
+    assert_eq!(
+        result(&records, "nowhere", nowhere),
+        Outcome::Errno(libc::ENOENT)
+    );
+    drop(silent);
+    let heard = docker.join().unwrap().concat();
+    assert!(heard.starts_with(b"GET /_ping?token=ea-token HTTP/1.0\r\n"));
+    assert!(grpc.join().unwrap()[1].starts_with(b"PRI * HTTP/2.0"));
+    other.join().unwrap();
+}
+
+#[test]
+fn a_socket_that_does_not_accept_holds_nobody_up() {
+    let folder = Directory::new();
+    let path = folder.0.join("full");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    // SAFETY: takes numbers. The shortest queue: it is full after one.
+    unsafe { libc::listen(std::os::fd::AsRawFd::as_raw_fd(&listener), 0) };
+    let _first = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let began = Instant::now();
+    let path = path.to_str().unwrap();
+    let records = records_of(
+        attempt("engine-socket", 5000, false)
+            .with("path", path)
+            .with("timeout_ms", "100"),
+    );
+    assert_eq!(result(&records, "connect", path), Outcome::Timeout);
+    assert_eq!(done(&records), Outcome::Ok);
+    assert!(began.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn the_usual_sockets_of_engines_and_the_one_of_the_environment_are_known() {
+    let folder = Directory::new();
+    let path = folder.0.join("own.sock");
+    let mut probe = Probe::start(
+        Command::new(program())
+            .env_clear()
+            .env("DOCKER_HOST", format!("unix://{}", path.display())),
+    );
+    probe.say(&attempt("engine-socket", 20_000, false).with("known", "1"));
+    probe.go();
+    let records = probe.until("end");
+    assert_eq!(
+        result(&records, "connect", path.to_str().unwrap()),
+        Outcome::Errno(libc::ENOENT)
+    );
+    for usual in escape_audit_probe::engine::SOCKETS {
+        result(&records, "connect", usual);
+    }
+}

@@ -75,6 +75,7 @@ fn build(reader: &mut Reader<'_>, kind: &str, arguments: &View<'_, '_>) -> Optio
         "connect-unix" => Attempt::ConnectUnix {
             to: arguments.named::<UnixTarget>("to")?,
         },
+        "engine-socket" => engine_socket(reader, arguments),
         "raw-socket" => Attempt::RawSocket,
         "spawn" => Attempt::Spawn,
         "allocate" => Attempt::Allocate {
@@ -141,6 +142,34 @@ fn read_file(reader: &mut Reader<'_>, arguments: &View<'_, '_>) -> Attempt {
         }
     }
     Attempt::ReadFile {
+        paths: arguments.strings("paths"),
+    }
+}
+
+/// The longest path of a socket: the address has room for 108 bytes, and one is its end.
+const SOCKET_PATH: usize = 107;
+
+fn engine_socket(reader: &mut Reader<'_>, arguments: &View<'_, '_>) -> Attempt {
+    for (path, span) in arguments.texts("paths") {
+        let wrong = if !path.starts_with('/') {
+            "is not absolute"
+        } else if path.split('/').any(|part| part == "..") {
+            "climbs with `..`"
+        } else if path.contains(['{', '}', '*', '?']) {
+            "holds a placeholder or a wildcard, and nothing would fill it in"
+        } else if path.len() > SOCKET_PATH {
+            "is longer than the path of a socket can be (107 bytes)"
+        } else {
+            continue;
+        };
+        reader.report(
+            Code::BadPath,
+            span,
+            format!("`{path}` {wrong}"),
+            "write the path of a socket: \"/run/docker.sock\"",
+        );
+    }
+    Attempt::EngineSocket {
         paths: arguments.strings("paths"),
     }
 }

@@ -248,6 +248,11 @@ pub enum Attempt {
         /// Which.
         to: UnixTarget,
     },
+    /// Connect to the sockets of container engines, and ask whether one is there.
+    EngineSocket {
+        /// Where; empty: the usual places.
+        paths: Vec<String>,
+    },
     /// Open a raw socket and send a hand-made packet.
     RawSocket,
     /// Start more processes than the ceiling allows; they sleep.
@@ -307,6 +312,7 @@ impl Attempt {
             Self::Http { .. } => "http",
             Self::Dns => "dns",
             Self::ConnectUnix { .. } => "connect-unix",
+            Self::EngineSocket { .. } => "engine-socket",
             Self::RawSocket => "raw-socket",
             Self::Spawn => "spawn",
             Self::Allocate { .. } => "allocate",
@@ -335,6 +341,7 @@ impl Attempt {
             | Self::Http { .. }
             | Self::Dns
             | Self::ConnectUnix { .. }
+            | Self::EngineSocket { .. }
             | Self::ListProcesses => Danger::Looks,
             Self::WriteFile { .. }
             | Self::RawSocket
@@ -385,6 +392,7 @@ pub enum CanaryKind {
     Dns,
     Http,
     Unix,
+    Engine,
 }
 
 /// What proves that an attempt got through.

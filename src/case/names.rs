@@ -17,7 +17,7 @@ named!(WriteInto: OutsideScratch = "outside-scratch", Host = "host", Scratch = "
 named!(MemoryDose: Memory = "memory", MemoryAndSwap = "memory-and-swap", Half = "half");
 named!(SpinUntil: Quota = "quota", Timeout = "timeout");
 named!(KilledBy: Timeout = "timeout", Launcher = "launcher", Group = "group", Terminate = "terminate");
-named!(CanaryKind: Tcp = "tcp", Udp = "udp", Dns = "dns", Http = "http", Unix = "unix");
+named!(CanaryKind: Tcp = "tcp", Udp = "udp", Dns = "dns", Http = "http", Unix = "unix", Engine = "engine");
 named!(Ceiling: Pids = "pids", Memory = "memory", Swap = "swap", Cpu = "cpu", Disk = "disk", Output = "output");
 
 impl Named for Need {

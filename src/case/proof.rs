@@ -36,7 +36,7 @@ pub fn read(reader: &mut Reader<'_>, top: &View<'_, '_>) -> Vec<(Proof, Range<us
 
 /// What can prove that this attempt got through; nothing for what must work.
 pub fn of(attempt: &Attempt) -> Vec<Proof> {
-    use CanaryKind::{Dns, Http, Tcp, Udp, Unix};
+    use CanaryKind::{Dns, Engine, Http, Tcp, Udp, Unix};
     match attempt {
         Attempt::Run
         | Attempt::WriteFile {
@@ -61,6 +61,7 @@ pub fn of(attempt: &Attempt) -> Vec<Proof> {
         Attempt::Http { .. } => vec![Proof::Canary(Http)],
         Attempt::Dns => vec![Proof::Canary(Dns)],
         Attempt::ConnectUnix { .. } => vec![Proof::Canary(Unix)],
+        Attempt::EngineSocket { .. } => vec![Proof::Canary(Engine), Proof::Breach],
         Attempt::RawSocket => vec![Proof::Canary(Udp), Proof::Breach],
         Attempt::Spawn => vec![Proof::Ceiling(Ceiling::Pids)],
         Attempt::Allocate {
@@ -122,6 +123,9 @@ pub fn words(proof: Proof) -> &'static str {
         }
         Proof::Canary(CanaryKind::Unix) => {
             "a Unix socket of ours on the host receives this trial's token"
+        }
+        Proof::Canary(CanaryKind::Engine) => {
+            "a socket of ours on the host that answers as a container engine does receives this trial's token"
         }
         Proof::Secret => {
             "a planted secret, or one of your own, is read: known by its hash, never printed"

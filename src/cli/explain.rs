@@ -239,6 +239,13 @@ fn tried(attempt: &Attempt) -> Vec<String> {
             UnixTarget::Abstract => "Connect to a Unix socket with an abstract name.",
             UnixTarget::Path => "Connect to a Unix socket file of the host.",
         }),
+        Attempt::EngineSocket { paths } if paths.is_empty() => one(
+            "Connect to the sockets of container engines at their usual paths, and ask `GET /_ping`.",
+        ),
+        Attempt::EngineSocket { paths } => paths
+            .iter()
+            .map(|path| format!("Connect to {path}, and ask `GET /_ping`."))
+            .collect(),
         Attempt::RawSocket => one("Open a raw socket and send a hand-made datagram."),
         Attempt::Spawn => one(
             "Start more processes than the ceiling allows. They sleep, and end with their parent.",

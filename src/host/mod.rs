@@ -2,6 +2,7 @@
 
 pub mod cgroup;
 pub mod counters;
+pub mod engine;
 pub mod mounts;
 pub mod probe;
 pub mod proc;

@@ -98,5 +98,6 @@ fn canary(kind: CanaryKind) -> &'static str {
         CanaryKind::Dns => "DNS",
         CanaryKind::Http => "HTTP",
         CanaryKind::Unix => "Unix socket",
+        CanaryKind::Engine => "engine",
     }
 }

@@ -12,6 +12,7 @@ mod lines;
 mod precondition;
 mod reading;
 mod reading_credentials;
+mod reading_engine;
 mod reading_files;
 mod reading_network;
 mod reading_privileges;

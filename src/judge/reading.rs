@@ -9,8 +9,8 @@ use crate::evidence::{Evidence, Start, Step, Witness};
 use crate::verdict::{Judgement, Verdict};
 
 use super::{
-    reading_credentials, reading_files, reading_network, reading_privileges, reading_processes,
-    reading_resources, reading_works,
+    reading_credentials, reading_engine, reading_files, reading_network, reading_privileges,
+    reading_processes, reading_resources, reading_works,
 };
 
 /// What is judged.
@@ -103,7 +103,7 @@ pub enum Through {
         /// Over a user namespace of the sandbox's own it gives no power.
         confinable: bool,
     },
-    /// The sandbox broke its own promise, whatever kernel it stands on.
+    /// The sandbox broke its own promise, or gave away what is worth as much on any kernel.
     Promise {
         reason: &'static str,
         lines: Vec<String>,
@@ -211,7 +211,8 @@ pub fn aim(attempt: &Attempt) -> Aim {
         Attempt::Connect { .. }
         | Attempt::Http { .. }
         | Attempt::Dns
-        | Attempt::ConnectUnix { .. } => Aim::Target,
+        | Attempt::ConnectUnix { .. }
+        | Attempt::EngineSocket { .. } => Aim::Target,
         Attempt::Run
         | Attempt::Environment { .. }
         | Attempt::ProcessEnvironment
@@ -250,6 +251,7 @@ fn technique(view: &View<'_>) -> Technique {
         Attempt::Http { .. } => reading_network::http(view),
         Attempt::Dns => reading_network::dns(view),
         Attempt::ConnectUnix { .. } => reading_network::unix(view),
+        Attempt::EngineSocket { paths } => reading_engine::engine_socket(view, paths),
         Attempt::RawSocket => reading_privileges::raw_socket(view),
         Attempt::Spawn => reading_resources::spawn(view),
         Attempt::Allocate { dose } => reading_resources::allocate(view, *dose),

@@ -14,6 +14,7 @@ pub const REASONS: &[(Verdict, &str, &str)] = &[
     (Escaped, "timeout-passed", "It ran longer than the promised timeout."),
     (Escaped, "survivor", "A process outlived the run."),
     (Escaped, "breach", "The attempt is itself the breach, and it worked."),
+    (Escaped, "engine-answers", "A container engine answered inside: who may speak to it is root on its host."),
     (Escaped, "written-outside-scratch", "A file was made where the policy allows none."),
     (Escaped, "stopped-by-harness", "The harness's outer limiter, not the sandbox, had to stop it."),
     (Error, "backend-failed", "The backend could not run the trial."),

@@ -164,7 +164,7 @@ impl Ear {
             taken.fetch_add(length, Ordering::Relaxed);
             let known = self.registry.hear(conversation, &self.spec, began, &heard);
             let enough = match self.spec.canary {
-                CanaryKind::Http => http::is_whole(&heard),
+                CanaryKind::Http | CanaryKind::Engine => http::is_whole(&heard),
                 CanaryKind::Dns => dns::in_stream(&heard).is_some(),
                 _ => known,
             };
@@ -174,6 +174,7 @@ impl Ear {
         }
         let answer = match self.spec.canary {
             CanaryKind::Http if !heard.is_empty() => Some(http::answer(&heard)),
+            CanaryKind::Engine if !heard.is_empty() => Some(http::ping(&heard)),
             CanaryKind::Dns => dns::in_stream(&heard)
                 .and_then(dns::answer)
                 .and_then(|answer| {

@@ -1,4 +1,4 @@
-//! The canary metadata services' answers: each refuses what the real one refuses, since a refusal too means "reached".
+//! The canary engine's answer, and the canary metadata services': each refuses what the real one refuses, since a refusal too means "reached".
 
 /// Whether a whole request head has arrived.
 pub(super) fn is_whole(request: &[u8]) -> bool {
@@ -19,6 +19,21 @@ pub(super) fn answer(request: &[u8]) -> Vec<u8> {
     let (status, body) = route(method, path, &headers);
     format!(
         "HTTP/1.1 {status}\r\nServer: escape-audit-canary\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// The canary engine's answer to a request head: to `/_ping` as Docker's engine answers, and nothing else.
+pub(super) fn ping(request: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(request);
+    let path = text.split([' ', '\r']).nth(1).unwrap_or_default();
+    let (status, body) = match path.split('?').next() {
+        Some("/_ping") => ("200 OK", "OK"),
+        _ => ("404 Not Found", "page not found"),
+    };
+    format!(
+        "HTTP/1.1 {status}\r\nApi-Version: 1.41\r\nServer: escape-audit-canary\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     )
     .into_bytes()
@@ -125,6 +140,20 @@ mod tests {
             ("nonsense", "404"),
         ] {
             assert_eq!(status(request), expected, "{request}");
+        }
+    }
+
+    #[test]
+    fn the_canary_engine_answers_a_ping_as_an_engine_does() {
+        let kind = |request: &[u8]| escape_audit_probe::engine::recognise(&ping(request));
+        let asked = escape_audit_probe::engine::ping(b"ea-token");
+        assert_eq!(kind(&asked), Some("api"));
+        for other in [
+            &b"GET /containers/json HTTP/1.0\r\n\r\n"[..],
+            b"ea-token\r\n\r\n",
+            b"",
+        ] {
+            assert_eq!(kind(other), None);
         }
     }
 

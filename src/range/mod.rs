@@ -252,10 +252,14 @@ impl Range {
                     UnixTarget::Abstract => "abstract:",
                     UnixTarget::Path => "path:",
                 };
-                all.filter(|t| t.address.starts_with(scheme))
+                all.filter(|t| t.canary == CanaryKind::Unix && t.address.starts_with(scheme))
                     .cloned()
                     .collect()
             }
+            Attempt::EngineSocket { .. } => all
+                .filter(|t| t.canary == CanaryKind::Engine)
+                .cloned()
+                .collect(),
             Attempt::RawSocket => self.farthest(CanaryKind::Udp),
             Attempt::Outlive { .. } => {
                 let mut beacons = self.farthest(CanaryKind::Tcp);

@@ -215,8 +215,9 @@ pub(super) fn open(program: &Path, ground: &Ground) -> Result<Handover, RangeErr
     Ok(opened)
 }
 
-/// Unix sockets in folders of their own that everybody may open: in the run's folder, and outside the places that
-/// launchers like to cover. Where none can be made this is an error.
+/// Unix sockets in folders of their own that everybody may open, one that only listens and one that plays a container
+/// engine in each: in the run's folder, and outside the places that launchers like to cover. Where none can be made
+/// this is an error.
 pub(super) fn file_sockets(
     run_dir: &Path,
     name: &str,
@@ -230,10 +231,10 @@ pub(super) fn file_sockets(
         Path::new("/var/tmp").join(journal::unique()),
         Path::new("/dev/shm").join(journal::unique()),
     ] {
-        match file_socket(&mut journal, &folder) {
-            Ok(socket) => {
+        match file_sockets_in(&mut journal, &folder) {
+            Ok(sockets) => {
                 folders.push(folder);
-                opened.push(socket);
+                opened.extend(sockets);
             }
             Err(error) => last = error,
         }
@@ -244,13 +245,19 @@ pub(super) fn file_sockets(
     Ok((folders, opened))
 }
 
-fn file_socket(journal: &mut Journal, folder: &Path) -> io::Result<Opened> {
+fn file_sockets_in(journal: &mut Journal, folder: &Path) -> io::Result<[Opened; 2]> {
     journal.make_folder(folder, 0o755)?;
-    let path = folder.join("s");
+    Ok([
+        file_socket(folder.join("s"), CanaryKind::Unix)?,
+        file_socket(folder.join("docker.sock"), CanaryKind::Engine)?,
+    ])
+}
+
+fn file_socket(path: PathBuf, canary: CanaryKind) -> io::Result<Opened> {
     let listener = unix::UnixListener::bind(&path)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
     let spec = TargetSpec {
-        canary: CanaryKind::Unix,
+        canary,
         position: Position::Host,
         address: format!("path:{}", path.display()),
         ours: true,

@@ -475,6 +475,7 @@ impl Instance<'_> {
                     | Attempt::ConnectUnix {
                         to: UnixTarget::Path
                     }
+                    | Attempt::EngineSocket { .. }
             )
         });
         match &self.common.witness {

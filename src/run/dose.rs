@@ -136,6 +136,16 @@ pub fn dose(case: &Case, id: usize, policy: &Policy, given: &Given) -> Dose {
             line.all("target", &given.targets);
             line.field("payload", format!("{}\n", given.token));
         }
+        Attempt::EngineSocket { paths } => {
+            let canaries = given.targets.iter();
+            line.all("path", canaries.filter_map(|t| t.strip_prefix("path:")));
+            line.all("path", &given.paths);
+            if paths.is_empty() {
+                line.field("known", "1");
+            }
+            line.field("token", &given.token);
+            deadline = Duration::from_secs(20);
+        }
         Attempt::RawSocket => {
             line.all("target", given.targets.iter().take(1));
             line.field("payload", &given.token);

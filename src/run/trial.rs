@@ -13,6 +13,7 @@ use super::dose::{GRACE, Given};
 use super::instance::Seen;
 use crate::case::{Attempt, Case};
 use crate::evidence::{Evidence, Inside, SecretFound};
+use crate::host::engine;
 use crate::host::mounts::Translator;
 use crate::range::sentinel::Sentinel;
 use crate::range::{Range, TargetSpec, Token};
@@ -86,6 +87,8 @@ impl<'a> Trial<'a> {
                 .iter()
                 .flat_map(|path| plants.expand_path(path))
                 .collect(),
+            // What the case names is tried as it is named, and where the host's own socket appears.
+            Attempt::EngineSocket { paths } => [paths.clone(), engine::sockets(paths)].concat(),
             _ => Vec::new(),
         };
         let places = plants.writable_places();

@@ -31,6 +31,11 @@ const EXPECTED: &[(&str, &[&str], &str)] = &[
         "home folders are shown, read-only or not",
     ),
     (
+        "engine/",
+        &["ESCAPED"],
+        "the sockets of the host are shown, and read-only closes none of them",
+    ),
+    (
         "filesystem/read-host-file",
         &["ESCAPED"],
         "every file of the host is shown",

@@ -81,6 +81,7 @@ fn network_attempts() -> Vec<Attempt> {
         Attempt::ConnectUnix {
             to: UnixTarget::Path,
         },
+        Attempt::EngineSocket { paths: Vec::new() },
         Attempt::RawSocket,
     ]
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod engine;
 mod properties;
 mod rows;
 mod scenarios;
@@ -258,6 +259,18 @@ fn held() -> Vec<(Case, Evidence)> {
                 .target(CanaryKind::Unix, Position::Host, "abstract:canary")
                 .ok("control", "socketpair")
                 .refused("connect", "abstract:canary", libc::ECONNREFUSED),
+        ),
+        (
+            case(
+                A::EngineSocket { paths: Vec::new() },
+                &[Proof::Canary(CanaryKind::Engine), Proof::Breach],
+            ),
+            able()
+                .target(CanaryKind::Engine, Position::Host, "path:/c/docker.sock")
+                .ok("control", "socketpair")
+                .refused("nowhere", "/nowhere", libc::ENOENT)
+                .refused("connect", "/c/docker.sock", libc::ENOENT)
+                .refused("connect", "/run/docker.sock", libc::ENOENT),
         ),
         (
             case(A::RawSocket, &[Proof::Breach]),

@@ -10,6 +10,8 @@ const WORDS: &[&str] = &[
     "connect",
     "send",
     "query",
+    "ask",
+    "nowhere",
     "control",
     "read",
     "create",
@@ -38,6 +40,8 @@ const TARGETS: &[&str] = &[
     "tcp://127.0.0.1:40001",
     "udp://203.0.113.10:53",
     "abstract:canary",
+    "/c/docker.sock",
+    "/run/docker.sock",
     "",
     "user",
     "mount",
@@ -55,6 +59,8 @@ const TARGETS: &[&str] = &[
 ];
 const KEYS: &[&str] = &[
     "reply",
+    "engine",
+    "peer",
     "env-count",
     "made",
     "held",

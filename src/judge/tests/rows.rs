@@ -240,6 +240,7 @@ fn the_target_not_alive_during_the_attempt() {
             Attempt::Connect { .. }
                 | Attempt::Dns
                 | Attempt::ConnectUnix { .. }
+                | Attempt::EngineSocket { .. }
                 | Attempt::ListProcesses
                 | Attempt::Signal
         );
@@ -247,7 +248,7 @@ fn the_target_not_alive_during_the_attempt() {
         assert_eq!(judged == wanted, targeted, "{:?}: {judged:?}", case.attempt);
     }
     // No target at all, and a way out: the same.
-    for kind in ["connect", "http", "dns", "connect-unix"] {
+    for kind in ["connect", "http", "dns", "connect-unix", "engine-socket"] {
         let (case, evidence) = held_of(kind);
         let evidence = evidence.with(|e| {
             e.targets.clear();
@@ -265,6 +266,7 @@ fn a_control_that_failed_in_a_way_that_could_be_the_clients_fault() {
     for kind in [
         "connect",
         "connect-unix",
+        "engine-socket",
         "raw-socket",
         "signal",
         "process-environment",
