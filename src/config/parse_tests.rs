@@ -436,7 +436,7 @@ fn each_protection_of_a_hardened_container_can_be_taken_away() {
     let mut named = container("network_mode = 'inner'\ncap_add = ['ALL']");
     named.without = open.without;
     let settings = named.settings_in_force();
-    assert_eq!(settings.network_mode, NetworkMode::Named("inner".into()));
+    assert_eq!(settings.network_mode, NetworkMode::Host);
     assert_eq!(
         settings.capabilities.len(),
         41,
