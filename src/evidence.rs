@@ -23,6 +23,8 @@ pub struct Evidence {
     /// The network that the sandbox has a way out to is the one that the canaries stand in: its gateways are theirs, and
     /// an unrestricted sandbox of the same engine reached them.
     pub leads_to_range: bool,
+    /// The sandbox's own resolver is configured to ask name servers of ours, which lived, and nobody else.
+    pub resolver_asks_us: bool,
     /// The targets of ours that the attempt aimed at.
     pub targets: Vec<Target>,
     /// Canaries that saw this trial's token.

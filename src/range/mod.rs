@@ -31,7 +31,7 @@ mod secrets;
 pub mod sentinel;
 mod token;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -324,6 +324,18 @@ impl Range {
         }
         self.forget(&token);
         seen
+    }
+
+    /// Whether the target's address is still one of this network's. A machine's own networks come and go; a canary in a
+    /// namespace of ours stands as long as the range does.
+    pub fn stands(&self, target: &TargetSpec) -> bool {
+        let address = target.address.split_once("://").map(|(_, rest)| rest);
+        let address = address.and_then(|rest| rest.parse::<SocketAddr>().ok());
+        let (Some(address), Mode::Here) = (address, &self.mode) else {
+            return true;
+        };
+        let now = places::of_this_machine(&[]);
+        now.map_or(true, |now| now.iter().any(|(_, ip)| *ip == address.ip()))
     }
 
     /// Ends all listeners of a kind, so that a test sees what a dead canary does to a verdict.

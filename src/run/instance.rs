@@ -17,7 +17,7 @@ use super::trial::{Trial, random_hex};
 use crate::backend::{Backend, BackendError, Launch};
 use crate::case::{Attempt, Case, Ceiling, Danger, Need};
 use crate::config::model::NOBODY;
-use crate::config::{BackendKind, Sandbox, Settings};
+use crate::config::{BackendKind, NetworkMode, Sandbox, Settings};
 use crate::evidence::{Evidence, Fault};
 use crate::host::cgroup::{Bounds, Cgroup};
 use crate::host::mounts::Translator;
@@ -171,16 +171,27 @@ impl Instance<'_> {
     /// The dose of each case, in their order. Where the host's files appear inside is known once the sandbox runs.
     pub(super) fn doses(&self, translator: &Translator) -> Vec<Dose> {
         let policy = &self.order.sandbox.policy;
-        let on_this_machine = self.stays_in_range();
+        let (on_this_machine, resolver) = (self.stays_in_range(), self.has_a_resolver());
         self.trials
             .iter()
             .enumerate()
             .map(|(id, trial)| {
                 let mut given = trial.given(self.order.bench, translator, on_this_machine);
                 given.thread_name.clone_from(&self.thread_name);
+                given.resolver = resolver;
                 dose(trial.case, id, policy, &given)
             })
             .collect()
+    }
+
+    /// Whether the sandbox has name servers that its engine chose and that may lead farther than its own packets do. One
+    /// without a way out has none, and one in the host's network has the host's.
+    fn has_a_resolver(&self) -> bool {
+        let Order { sandbox, settings, .. } = self.order;
+        let witness = self.common.witness.as_ref();
+        sandbox.backend == BackendKind::Docker
+            && !matches!(settings.network_mode, NetworkMode::None | NetworkMode::Host)
+            && witness.is_none_or(|witness| witness.no_route != Some(true))
     }
 
     /// Whether what the probe sends stays on this machine, as far as the host sees. A survivor is found without beacons,
