@@ -2,21 +2,21 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use escape_audit_probe::packet;
 use escape_audit_probe::target::Target;
 use escape_audit_probe::wire::Outcome;
 
 use crate::attempt::Attempt;
-use crate::network::{answers, connect_all, udp_socket};
+use crate::network::{answers, begin_all, settled, udp_socket};
 use crate::sys;
 
 /// How much of an answer is reported.
 const ANSWER: usize = 1024;
 
 /// How many servers are asked at once.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 64;
 
 /// A name server, as it was written and where it is.
 type Server = (String, Target);
@@ -99,10 +99,12 @@ fn ask_once(
             _ => {}
         }
     }
-    done.extend(answers(sockets, limit));
+    // Both protocols wait in the same time.
+    let until = Instant::now() + limit;
     let addresses: Vec<SocketAddr> = streams.iter().map(|(_, address)| *address).collect();
-    let connected = connect_all(&addresses, limit);
-    for ((server, _), connected) in streams.into_iter().zip(connected) {
+    let begun = begin_all(&addresses);
+    done.extend(answers(sockets, limit));
+    for ((server, _), connected) in streams.into_iter().zip(settled(begun, until)) {
         let answer = connected.and_then(|stream| over_tcp(stream, packet, limit));
         done.push((server, answer));
     }

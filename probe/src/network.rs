@@ -20,7 +20,7 @@ const REPLY: usize = 1024;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// How many targets are tried at once: more would need more descriptors than a sandbox may have.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 64;
 
 /// A target, as it was written and as it is.
 type Place<'a> = (&'a [u8], SocketAddr);
@@ -102,26 +102,38 @@ fn tcp(attempt: &mut Attempt, places: &[Place]) {
 }
 
 /// Connects to all of these at once; what has not answered by the limit has timed out.
-pub fn connect_all(addresses: &[SocketAddr], limit: Duration) -> Vec<io::Result<TcpStream>> {
+fn connect_all(addresses: &[SocketAddr], limit: Duration) -> Vec<io::Result<TcpStream>> {
     let until = Instant::now() + limit;
-    let mut all: Vec<(io::Result<TcpStream>, bool)> = addresses
-        .iter()
-        .map(|address| (sys::begin_to_connect(*address), false))
-        .collect();
+    settled(begin_all(addresses), until)
+}
+
+/// Connections on their way.
+pub struct Begun(Vec<io::Result<TcpStream>>);
+
+/// Begins to connect to all of these.
+pub fn begin_all(addresses: &[SocketAddr]) -> Begun {
+    let each = addresses.iter();
+    Begun(
+        each.map(|address| sys::begin_to_connect(*address))
+            .collect(),
+    )
+}
+
+/// How each connection came out by then.
+pub fn settled(begun: Begun, until: Instant) -> Vec<io::Result<TcpStream>> {
+    let mut all: Vec<(io::Result<TcpStream>, bool)> =
+        begun.0.into_iter().map(|tried| (tried, false)).collect();
     loop {
         let mut waiting = Vec::new();
         for (tried, settled) in all.iter_mut().filter(|(_, settled)| !settled) {
-            let state = match tried {
-                Ok(stream) => is_connected(stream),
-                Err(_) => {
-                    *settled = true;
-                    continue;
-                }
+            let Ok(stream) = tried else {
+                *settled = true;
+                continue;
             };
-            match (state, tried.as_ref()) {
-                (Ok(false), Ok(stream)) => waiting.push(sys::raw(stream)),
-                (Err(error), _) => (*tried, *settled) = (Err(error), true),
-                _ => *settled = true,
+            match is_connected(stream) {
+                Ok(false) => waiting.push(sys::raw(stream)),
+                Ok(true) => *settled = true,
+                Err(error) => (*tried, *settled) = (Err(error), true),
             }
         }
         let left = until.saturating_duration_since(Instant::now());
@@ -202,10 +214,7 @@ fn udp(attempt: &mut Attempt, places: &[Place]) {
 }
 
 /// What arrives at each of these sockets until the limit: the first datagram, or why there is none.
-pub fn answers<T>(
-    sockets: Vec<(T, UdpSocket)>,
-    limit: Duration,
-) -> Vec<(T, io::Result<Vec<u8>>)> {
+pub fn answers<T>(sockets: Vec<(T, UdpSocket)>, limit: Duration) -> Vec<(T, io::Result<Vec<u8>>)> {
     let until = Instant::now() + limit;
     let mut open = sockets;
     let mut done = Vec::new();

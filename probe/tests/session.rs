@@ -744,7 +744,11 @@ fn the_silent_are_waited_for_at_once() {
         }
         let began = Instant::now();
         let records = records_of(request);
-        assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(6),
+            "{:?}",
+            began.elapsed()
+        );
         for socket in &silent {
             let of_this = |record: &&Message| {
                 record.text("what") == Some(step) && record.text("target") == Some(&address(socket))

@@ -15,7 +15,9 @@ use super::records::Event;
 use super::session::{Happening, Session};
 use super::trial::millis;
 use crate::backend::{Enforces, Stop};
-use crate::case::{Attempt, CanaryKind, Case, Danger, KilledBy, Need, SpinUntil, UnixTarget, WriteInto};
+use crate::case::{
+    Attempt, CanaryKind, Case, Danger, KilledBy, Need, SpinUntil, UnixTarget, WriteInto,
+};
 use crate::config::BackendKind;
 use crate::evidence::{Cause, End, Fault, Start, Target};
 use crate::host::counters::Ceilings;
@@ -235,7 +237,13 @@ impl Instance<'_> {
             Some(_) => probe.is_some_and(held),
             None => probe.is_some_and(ours),
         };
-        (self.any(|case| case.danger >= Danger::Loads) && !bounded).then(|| Fault {
+        // A survivor puts no load on and ends by its own clock; where it is seen, root can end it wherever it was started.
+        let can_be_ended = probe.is_some() && self.order.bench.machine.root;
+        let loads = |case: &Case| {
+            let survivor = matches!(case.attempt, Attempt::Outlive { .. });
+            case.danger >= Danger::Loads && !(survivor && can_be_ended)
+        };
+        (self.any(loads) && !bounded).then(|| Fault {
             code: "outside-limiter",
             text: "the probe was started outside the group that bounds and counts it: no load was put on"
                 .into(),
@@ -509,6 +517,9 @@ impl Instance<'_> {
             }
             sleep(Duration::from_millis(25)).await;
             survivors = look();
+        }
+        if self.is_a_launcher() {
+            observe::ask_the_engine(&mut survivors).await;
         }
         self.common.survivors.extend(survivors);
     }

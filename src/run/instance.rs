@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -22,6 +23,9 @@ use crate::evidence::{Evidence, Fault};
 use crate::host::cgroup::{Bounds, Cgroup};
 use crate::host::mounts::Translator;
 use crate::host::proc;
+
+/// How long a process may take to be gone after SIGKILL.
+const GONE: Duration = Duration::from_secs(2);
 
 /// What is to be made.
 #[derive(Clone, Copy)]
@@ -187,7 +191,9 @@ impl Instance<'_> {
     /// Whether the sandbox has name servers that its engine chose and that may lead farther than its own packets do. One
     /// without a way out has none, and one in the host's network has the host's.
     fn has_a_resolver(&self) -> bool {
-        let Order { sandbox, settings, .. } = self.order;
+        let Order {
+            sandbox, settings, ..
+        } = self.order;
         let witness = self.common.witness.as_ref();
         sandbox.backend == BackendKind::Docker
             && !matches!(settings.network_mode, NetworkMode::None | NetworkMode::Host)
@@ -233,9 +239,7 @@ impl Instance<'_> {
         for trial in &mut self.trials {
             trial.sweep(self.order.bench.range_of(self.order.sandbox));
         }
-        for pid in self.searched_name().map(proc::named).unwrap_or_default() {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
+        self.end_by_name();
         if let Some(limiter) = self.limiter.take() {
             let left = limiter.kill();
             if !left.is_empty() {
@@ -252,6 +256,24 @@ impl Instance<'_> {
             && error.kind() != std::io::ErrorKind::NotFound
         {
             self.fault("left-behind", format!("{}: {error}", folder.display()));
+        }
+    }
+
+    /// Ends what carries the probe's secret name, wherever it was started.
+    fn end_by_name(&mut self) {
+        let named = || self.searched_name().map(proc::named).unwrap_or_default();
+        let until = std::time::Instant::now() + GONE;
+        let mut left = named();
+        while !left.is_empty() && std::time::Instant::now() < until {
+            for pid in &left {
+                let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            left = named();
+        }
+        if !left.is_empty() {
+            let text = format!("processes {left:?}, which this user may not end");
+            self.fault("left-behind", text);
         }
     }
 

@@ -224,27 +224,85 @@ fn a_resolver_of_the_sandboxs_own_holds_only_where_it_is_known_whom_it_asks() {
     let open = |reason| (Verdict::Inconclusive, reason);
     for (outcomes, answer, of_others, of_ours) in [
         // No such name, failed, refused, no data: where our name server is the only one that could have been asked.
-        (&[Outcome::Ok][..], Some((3, 0)), open("resolver-elsewhere"), blocked("intercepted")),
-        (&[Outcome::Ok], Some((2, 0)), open("resolver-elsewhere"), blocked("intercepted")),
-        (&[Outcome::Ok], Some((5, 0)), open("resolver-elsewhere"), blocked("intercepted")),
-        (&[Outcome::Ok], Some((0, 0)), open("resolver-elsewhere"), blocked("intercepted")),
+        (
+            &[Outcome::Ok][..],
+            Some((3, 0)),
+            open("resolver-elsewhere"),
+            blocked("intercepted"),
+        ),
+        (
+            &[Outcome::Ok],
+            Some((2, 0)),
+            open("resolver-elsewhere"),
+            blocked("intercepted"),
+        ),
+        (
+            &[Outcome::Ok],
+            Some((5, 0)),
+            open("resolver-elsewhere"),
+            blocked("intercepted"),
+        ),
+        (
+            &[Outcome::Ok],
+            Some((0, 0)),
+            open("resolver-elsewhere"),
+            blocked("intercepted"),
+        ),
         // A yes that is none of ours, and what is no answer at all.
-        (&[Outcome::Ok], Some((0, 1)), open("answered-by-another"), open("answered-by-another")),
-        (&[Outcome::Ok], None, open("answered-by-another"), open("answered-by-another")),
+        (
+            &[Outcome::Ok],
+            Some((0, 1)),
+            open("answered-by-another"),
+            open("answered-by-another"),
+        ),
+        (
+            &[Outcome::Ok],
+            None,
+            open("answered-by-another"),
+            open("answered-by-another"),
+        ),
         // It took the question and says nothing.
-        (&silent, None, open("resolver-elsewhere"), blocked("dropped")),
-        (&silent[..2], None, open("resolver-elsewhere"), open("too-few-tries")),
-        (&[Outcome::Errno(libc::EIO)], None, open("not-refused"), open("not-refused")),
+        (
+            &silent,
+            None,
+            open("resolver-elsewhere"),
+            blocked("dropped"),
+        ),
+        (
+            &silent[..2],
+            None,
+            open("resolver-elsewhere"),
+            open("too-few-tries"),
+        ),
+        (
+            &[Outcome::Errno(libc::EIO)],
+            None,
+            open("not-refused"),
+            open("not-refused"),
+        ),
         // Nobody took it.
-        (&[Outcome::Errno(libc::ECONNREFUSED)], None, blocked("rejected"), blocked("rejected")),
-        (&[Outcome::Errno(libc::EPERM)], None, blocked("rejected"), blocked("rejected")),
+        (
+            &[Outcome::Errno(libc::ECONNREFUSED)],
+            None,
+            blocked("rejected"),
+            blocked("rejected"),
+        ),
+        (
+            &[Outcome::Errno(libc::EPERM)],
+            None,
+            blocked("rejected"),
+            blocked("rejected"),
+        ),
     ] {
         let name = format!("{outcomes:?} {answer:?}");
         let judged = |asks_us| verdict(&case, &resolver(outcomes, answer, asks_us));
         assert_eq!(judged(false), of_others, "{name}");
         assert_eq!(judged(true), of_ours, "{name}");
         let reached = resolver(outcomes, answer, true).with(|e| e.touches.push(touch()));
-        assert_eq!(verdict(&case, &reached), (Verdict::Escaped, "canary-reached"));
+        assert_eq!(
+            verdict(&case, &reached),
+            (Verdict::Escaped, "canary-reached")
+        );
     }
     // Whatever the settings say: one that is not the engine's asks whom it likes.
     let other = resolver(&[Outcome::Ok], Some((3, 0)), true).with(|e| {
@@ -282,12 +340,17 @@ fn tries_are_counted_by_their_target_in_whatever_order_they_come() {
         .target(CanaryKind::Tcp, Position::Internet, INTERNET)
         .target(CanaryKind::Tcp, Position::Gateway, gateway);
     let round = |evidence: Evidence| {
-        evidence
-            .step("connect", INTERNET, Outcome::Timeout)
-            .step("connect", gateway, Outcome::Timeout)
+        evidence.step("connect", INTERNET, Outcome::Timeout).step(
+            "connect",
+            gateway,
+            Outcome::Timeout,
+        )
     };
     let two = round(round(both));
-    assert_eq!(verdict(&case, &two), (Verdict::Inconclusive, "too-few-tries"));
+    assert_eq!(
+        verdict(&case, &two),
+        (Verdict::Inconclusive, "too-few-tries")
+    );
     assert_eq!(verdict(&case, &round(two)), (Verdict::Blocked, "dropped"));
 }
 
