@@ -60,11 +60,11 @@ impl Drop for Planted {
 
 impl Bench {
     /// What a backend needs once a run.
-    pub fn opening(&self) -> Opening<'_> {
+    pub fn opening<'a>(&'a self, progress: &'a dyn Fn(&str)) -> Opening<'a> {
         Opening {
             run: &self.dir.name,
             probe: &self.probe,
-            progress: &|_| {},
+            progress,
         }
     }
 
