@@ -1,8 +1,10 @@
 //! Carries a plan out: canaries, backend, judge, events; always sweeps.
 
+mod able;
 pub mod bench;
 mod course;
 pub mod dose;
+mod facts;
 pub mod instance;
 pub mod observe;
 pub mod records;
