@@ -18,7 +18,7 @@ use crate::config::{self, BackendKind, Project, RangeConfig, Sandbox};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::exit_code;
 use crate::gate::{self, Interrupted};
-use crate::host::cgroup::Hierarchy;
+use crate::host::hierarchy::Hierarchy;
 use crate::report::live::{Event, Live};
 use crate::report::write::{ReportFile, claim_all};
 use crate::report::{Report, Summary, Tool, human, json, junit};
