@@ -118,7 +118,7 @@ impl Live {
         let text = SafeText::line(text);
         match &self.place {
             Place::Bar(bar) => bar.set_message(text.to_string()),
-            Place::Lines(_) => self.print(&text.to_string()),
+            Place::Lines(_) => self.print(text.as_ref()),
         }
     }
 
