@@ -176,6 +176,8 @@ pub struct Witness {
     pub own_user_namespace: bool,
     /// There is no way out of its network namespace but loopback, read from `/proc/PID/net`.
     pub no_route: Option<bool>,
+    /// Its network namespace holds no IPv6 address at all, loopback included, read from `/proc/PID/net`.
+    pub no_ipv6: Option<bool>,
     /// Its cgroup, as the host names it.
     pub cgroup: String,
     /// Its root folder is not the launcher's.

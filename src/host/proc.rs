@@ -232,6 +232,7 @@ pub fn witness(pid: i32, baseline: &Baseline) -> Option<Witness> {
             .unwrap_or_default(),
         own_user_namespace: own_user_namespace(pid),
         no_route: routes::no_route(pid),
+        no_ipv6: routes::no_ipv6(pid),
         cgroup: fs::read_to_string(format!("/proc/{pid}/cgroup"))
             .map(|text| text.trim_end().replace('\n', " "))
             .unwrap_or_default(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use escape_audit_probe::wire::Outcome;
 
-use crate::case::{Attempt, Position};
+use crate::case::{Attempt, Position, Transport};
 use crate::evidence::{Step, Target};
 
 use super::reading::{Finding, Technique, Through, View};
@@ -54,12 +54,22 @@ pub fn needs_no_target(view: &View<'_>) -> bool {
         Attempt::Http { .. } | Attempt::Dns => true,
         _ => false,
     };
-    goes_out && no_route(view)
+    goes_out && (no_route(view) || no_family(view))
 }
 
 fn no_route(view: &View<'_>) -> bool {
     let witness = view.evidence.witness.as_ref();
     witness.and_then(|witness| witness.no_route) == Some(true)
+}
+
+/// The attempt speaks IPv6, and the host sees that the sandbox has no such thing. A runtime that brings a network stack of
+/// its own takes the addresses out of the namespace that the host sees: what stands in for the probe says nothing here.
+fn no_family(view: &View<'_>) -> bool {
+    let Attempt::Connect { transport, .. } = &view.case.attempt else {
+        return false;
+    };
+    let witness = view.evidence.probe();
+    *transport == Transport::Tcp6 && witness.and_then(|witness| witness.no_ipv6) == Some(true)
 }
 
 fn over_network(view: &View<'_>, egress: bool) -> Technique {
@@ -86,7 +96,8 @@ fn is_of_network(reason: &str) -> bool {
 /// Where there may be a way out, closed positions say nothing about the others: the internet has to be one of them.
 fn route(view: &View<'_>, egress: bool, held: Finding) -> Result<Finding, Finding> {
     let internet = |target: &Target| target.position == Position::Internet;
-    if egress && !no_route(view) && !view.evidence.targets.iter().any(internet) {
+    let closed = no_route(view) || no_family(view);
+    if egress && !closed && !view.evidence.targets.iter().any(internet) {
         let reason = "no-internet-canary";
         return Err(Finding::undecided(reason, reasons::sentence(reason)));
     }
@@ -156,6 +167,9 @@ fn targets(view: &View<'_>, names: refusal::Names, by_network: bool) -> Result<F
     let mut evidence: Vec<String> = view.evidence.targets.iter().map(lines::of_target).collect();
     if no_route(view) {
         evidence.push("the host sees no way out of the sandbox's network but loopback".into());
+    }
+    if no_family(view) {
+        evidence.push("the host sees no IPv6 address in the sandbox's network".into());
     }
     evidence.extend(lines::of_steps(tries));
     match refusal::weakest(reasons) {

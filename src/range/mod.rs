@@ -237,10 +237,18 @@ impl Range {
                     Transport::Udp => CanaryKind::Udp,
                 };
                 let six = *transport == Transport::Tcp6;
-                all.filter(|t| t.canary == kind && six == t.address.contains('['))
+                let mut found: Vec<TargetSpec> = all
+                    .filter(|t| t.canary == kind && six == t.address.contains('['))
                     .filter(|t| positions.contains(&t.position))
                     .cloned()
-                    .collect()
+                    .collect();
+                if found.is_empty()
+                    && self.mode == Mode::Here
+                    && positions.contains(&Position::Internet)
+                {
+                    found.push(nobody(*transport));
+                }
+                found
             }
             Attempt::Http { urls, .. } => urls.iter().filter_map(|url| self.http(url)).collect(),
             Attempt::Dns => all
@@ -375,6 +383,22 @@ impl Range {
             .cloned()
             .into_iter()
             .collect()
+    }
+}
+
+/// A machine without an address of the family has no place for a canary. An attempt is made all the same, to an address
+/// that nobody has (RFC 5737, RFC 3849): its refusal counts where the host sees that the sandbox has no way out.
+fn nobody(transport: Transport) -> TargetSpec {
+    let (canary, address) = match transport {
+        Transport::Tcp => (CanaryKind::Tcp, "tcp://203.0.113.10:4711"),
+        Transport::Tcp6 => (CanaryKind::Tcp, "tcp://[2001:db8::10]:4711"),
+        Transport::Udp => (CanaryKind::Udp, "udp://203.0.113.10:4711"),
+    };
+    TargetSpec {
+        canary,
+        position: Position::Internet,
+        address: address.into(),
+        ours: false,
     }
 }
 

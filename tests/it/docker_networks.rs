@@ -230,11 +230,13 @@ fn a_firewall_is_judged_by_every_way_out() {
     }
     // Without an address that plays the internet nobody knows whether it is closed, too.
     let unknown = hardened("rejects", &on(&rejects));
-    let seen = audit(&alone, &unknown, &EGRESS[..2], |_| {});
+    let seen = audit(&alone, &unknown, &EGRESS[..3], |_| {});
     let undecided = ("INCONCLUSIVE", "no-internet-canary");
     for case in &EGRESS[..2] {
         expect(&seen, &[("rejects", case, undecided.0, undecided.1)]);
     }
+    // But there is no such family in it, as the host sees.
+    expect(&seen, &[("rejects", EGRESS[2], "BLOCKED", "family-absent")]);
     assert_eq!(seen.status, 3, "{}{}", seen.out, seen.err);
 }
 

@@ -95,6 +95,54 @@ fn with_a_route_the_internet_must_be_one_of_the_positions() {
     }
 }
 
+/// A network without IPv6 needs no canary of the internet's: the host sees that there is no such family in it.
+#[test]
+fn without_the_family_nothing_goes_out_by_it() {
+    let six = "tcp://[2001:db8::10]:4711";
+    let of = |transport| {
+        let attempt = Attempt::Connect {
+            transport,
+            positions: vec![Position::Gateway, Position::Internet],
+        };
+        case(attempt, &[Proof::Canary(CanaryKind::Tcp)])
+    };
+    let tried = |no_ipv6, errno| {
+        able().refused("connect", six, errno).with(|e| {
+            e.leads_to_range = true;
+            let witness = e.witness.as_mut().unwrap();
+            (witness.no_route, witness.no_ipv6) = (Some(false), no_ipv6);
+        })
+    };
+    let judged = |transport, evidence: &Evidence| verdict(&of(transport), evidence);
+    let absent = tried(Some(true), libc::EADDRNOTAVAIL);
+    let held = (Verdict::Blocked, "family-absent");
+    let no_target = (Verdict::Inconclusive, "target-not-alive");
+    assert_eq!(judged(Transport::Tcp6, &absent), held);
+    // By the probe's word alone, or by the other family's, it is not.
+    assert_eq!(judged(Transport::Tcp, &absent), no_target);
+    for unseen in [None, Some(false)] {
+        let evidence = tried(unseen, libc::EADDRNOTAVAIL);
+        assert_eq!(judged(Transport::Tcp6, &evidence), no_target);
+        let gateway = evidence.target(CanaryKind::Tcp, Position::Gateway, six);
+        let wanted = (Verdict::Inconclusive, "no-internet-canary");
+        assert_eq!(judged(Transport::Tcp6, &gateway), wanted);
+    }
+    // Nor by what stands in for the probe, whose network stack is its own.
+    let other = absent.clone();
+    let other = other.with(|e| e.witness.as_mut().unwrap().stands_in = true);
+    assert_eq!(judged(Transport::Tcp6, &other), no_target);
+    // And nothing but a refusal holds.
+    let unclear = tried(Some(true), libc::EIO);
+    let wanted = (Verdict::Inconclusive, "not-refused");
+    assert_eq!(judged(Transport::Tcp6, &unclear), wanted);
+    let silent = able().with(|e| {
+        let witness = e.witness.as_mut().unwrap();
+        (witness.no_route, witness.no_ipv6) = (Some(false), Some(true));
+    });
+    let wanted = (Verdict::Inconclusive, "not-tried");
+    assert_eq!(judged(Transport::Tcp6, &silent), wanted);
+}
+
 #[test]
 fn what_another_network_says_proves_nothing_of_ours() {
     let case = connect(&[Position::Internet]);
