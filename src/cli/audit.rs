@@ -18,12 +18,12 @@ use crate::config::{self, BackendKind, Project, RangeConfig, Sandbox};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::exit_code;
 use crate::gate::{self, Interrupted};
-use crate::host::cgroup::Hierarchy;
+use crate::host::hierarchy::Hierarchy;
 use crate::report::live::{Event, Live};
 use crate::report::write::{ReportFile, claim_all};
 use crate::report::{Report, Summary, Tool, human, json, junit};
 use crate::run::bench::{self, Bench};
-use crate::run::{self, Audit};
+use crate::run::{self, Audit, Happened};
 
 /// Audits, and gives back the exit code. An error means that nothing ran.
 pub fn run(arguments: &Run) -> Result<i32> {
@@ -211,7 +211,12 @@ fn carry_out(
         let outcome = run::run(
             &audit,
             &bench,
-            &mut |trial| live.event(Event::TrialDone(trial)),
+            &mut |happened| {
+                live.event(match happened {
+                    Happened::Progress(text) => Event::Working(text),
+                    Happened::Trial(trial) => Event::TrialDone(trial),
+                });
+            },
             signals.first(&mut caught),
         )
         .await?;

@@ -71,9 +71,11 @@ fn over_network(view: &View<'_>, egress: bool) -> Technique {
     }
 }
 
-/// The sandbox has a network of its own with a way out, and nothing shows that the way leads to our canaries.
+/// The sandbox has, or may have, a network of its own with a way out, and nothing shows that the way leads to our
+/// canaries. Of a sandbox that the host does not see, an engine on another machine, nothing is known.
 fn may_lead_elsewhere(view: &View<'_>) -> bool {
-    view.has_own("net") && !no_route(view) && !view.evidence.leads_to_range
+    let unseen = view.evidence.witness.is_none();
+    (unseen || view.has_own("net")) && !no_route(view) && !view.evidence.leads_to_range
 }
 
 /// What the network said, and not the sandbox's own kernel: another network may say it, where no canary stands.

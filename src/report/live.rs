@@ -20,6 +20,8 @@ pub enum Event<'a> {
         /// How many trials there will be in it.
         total: usize,
     },
+    /// Something takes long before any trial can begin.
+    Working(&'a str),
     /// A trial came to a verdict.
     TrialDone(&'a Trial),
     /// Something that a reader must know at once.
@@ -85,6 +87,7 @@ impl Live {
     pub fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Started { sandbox, total } => self.started(sandbox, total),
+            Event::Working(text) => self.working(text),
             Event::TrialDone(trial) => self.done(trial),
             Event::Note(text) => {
                 let text = SafeText::line(format!("note: {text}"));
@@ -108,6 +111,14 @@ impl Live {
         } else {
             let trials = if total == 1 { "trial" } else { "trials" };
             self.print(&format!("{name}: {total} {trials}"));
+        }
+    }
+
+    fn working(&mut self, text: &str) {
+        let text = SafeText::line(text);
+        match &self.place {
+            Place::Bar(bar) => bar.set_message(text.to_string()),
+            Place::Lines(_) => self.print(text.as_ref()),
         }
     }
 
@@ -167,6 +178,7 @@ mod tests {
         for trial in &sample::report().trials {
             live.event(Event::TrialDone(trial));
         }
+        live.event(Event::Working("pulling\n::error::x"));
         live.event(Event::Note("\x1b[2Jsandbox\rnot engaged"));
     }
 
@@ -182,7 +194,7 @@ mod tests {
         live.finish();
         let text = String::from_utf8(out.0.lock().expect("no panic").clone()).expect("UTF-8");
         assert!(!text.contains(['\r', '\x1b']), "{text}");
-        assert_eq!(text.lines().count(), 1 + sample::report().trials.len() + 1);
+        assert_eq!(text.lines().count(), 1 + sample::report().trials.len() + 2);
         assert!(
             text.starts_with("oci: 7 trials\noci: + ALLOWED       network/allowed "),
             "{text}"

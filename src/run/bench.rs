@@ -14,9 +14,11 @@ use crate::backend::{Opening, oci_spec};
 use crate::case::{Attempt, Case};
 use crate::config::{BackendKind, RangeConfig, RangeMode, Sandbox};
 use crate::evidence::Witness;
-use crate::host::cgroup::{Cgroup, CgroupError, Hierarchy};
+use crate::host::cgroup::{Cgroup, CgroupError};
+use crate::host::hierarchy::Hierarchy;
 use crate::host::probe;
 use crate::host::proc::{self, Baseline};
+use crate::host::routes;
 use crate::host::run_dir::{self, RunDir};
 use crate::plan::Machine;
 use crate::range::plant::{self, Plants};
@@ -60,11 +62,11 @@ impl Drop for Planted {
 
 impl Bench {
     /// What a backend needs once a run.
-    pub fn opening(&self) -> Opening<'_> {
+    pub fn opening<'a>(&'a self, progress: &'a dyn Fn(&str)) -> Opening<'a> {
         Opening {
             run: &self.dir.name,
             probe: &self.probe,
-            progress: &|_| {},
+            progress,
         }
     }
 
@@ -177,7 +179,7 @@ impl Bench {
     /// any way out. Of any other namespace nobody knows where it leads.
     pub fn in_range(&self, pid: i32) -> bool {
         let theirs = proc::namespace(&pid.to_string(), "net");
-        theirs == self.own_range.namespace("net") || proc::no_route(pid) == Some(true)
+        theirs == self.own_range.namespace("net") || routes::no_route(pid) == Some(true)
     }
 
     /// The canaries that stand where this sandbox's network comes out.
@@ -191,7 +193,7 @@ impl Bench {
     /// Whether a container's network has no way out but into the network that this machine's canaries stand in.
     pub fn leads_here(&self, pid: i32) -> bool {
         let addresses = self.here.as_ref().map(Range::addresses);
-        addresses.is_some_and(|addresses| proc::leads_to(pid, addresses) == Some(true))
+        addresses.is_some_and(|addresses| routes::leads_to(pid, addresses) == Some(true))
     }
 
     /// The host's folders that a sandbox without `host-files` shows.

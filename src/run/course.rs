@@ -21,6 +21,7 @@ use crate::evidence::{Cause, End, Fault, Start, Target};
 use crate::host::counters::Ceilings;
 use crate::host::mounts::Translator;
 use crate::host::proc;
+use crate::host::routes;
 use crate::range::TargetSpec;
 
 /// How many canaries are touched at a time, by a helper that does one after the other.
@@ -458,7 +459,7 @@ impl Instance<'_> {
         }
         let pid = witness.pid;
         sleep(NETWORK_SETTLES).await;
-        if proc::no_route(pid) != Some(true) {
+        if routes::no_route(pid) != Some(true) {
             self.fault(
                 "network-changed",
                 "the sandbox had no network when the attempt was made, and has one now".to_owned(),

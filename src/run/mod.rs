@@ -1,8 +1,10 @@
 //! Carries a plan out: canaries, backend, judge, events; always sweeps.
 
+mod able;
 pub mod bench;
 mod course;
 pub mod dose;
+mod facts;
 pub mod instance;
 pub mod observe;
 pub mod records;
@@ -10,13 +12,14 @@ mod runner;
 pub mod session;
 mod trial;
 
+use std::cell::RefCell;
 use std::future::Future;
 
 use anyhow::Result;
 use futures_util::pin_mut;
 use futures_util::stream::{self, StreamExt};
 
-use crate::backend;
+use crate::backend::{self, BackendError};
 use crate::case::{Attempt, Case, Danger, Expect, SpinUntil, Transport};
 use crate::config::{RangeConfig, Sandbox};
 use crate::plan::{self, Planned};
@@ -62,6 +65,14 @@ pub struct Outcome {
     pub interrupted: bool,
 }
 
+/// What happens while the audit runs.
+pub enum Happened<'a> {
+    /// A backend does something that takes long: it pulls an image.
+    Progress(&'a str),
+    /// A trial came to a verdict.
+    Trial(&'a Trial),
+}
+
 /// How many trials that mostly wait go on beside the others.
 const WAITING_JOBS: usize = 8;
 
@@ -69,12 +80,25 @@ const WAITING_JOBS: usize = 8;
 pub async fn run(
     audit: &Audit,
     bench: &Bench,
-    on_trial: &mut dyn FnMut(&Trial),
+    on_event: &mut dyn FnMut(Happened<'_>),
     stop: impl Future<Output = ()>,
 ) -> Result<Outcome> {
+    pin_mut!(stop);
+    let mut interrupted = false;
     let mut backends: Vec<Opened> = Vec::new();
     for sandbox in &audit.sandboxes {
-        backends.push(backend::open(sandbox, &bench.opening()).await);
+        let told = RefCell::new(&mut *on_event);
+        let progress = |text: &str| (told.borrow_mut())(Happened::Progress(text));
+        let opening = bench.opening(&progress);
+        backends.push(if interrupted {
+            Err(never_opened())
+        } else {
+            tokio::select! {
+                biased;
+                () = &mut stop => { interrupted = true; Err(never_opened()) }
+                opened = backend::open(sandbox, &opening) => opened,
+            }
+        });
     }
     let planned = audit.planned(bench);
     let runner = Runner::new(audit, bench, &backends, &planned);
@@ -91,7 +115,6 @@ pub async fn run(
         .map(|unit| runner.tried(unit))
         .buffer_unordered(audit.jobs.max(1));
     let mut done: Vec<(Planned, Trial)> = Vec::new();
-    let mut interrupted = false;
     {
         // Whoever waits to hear whether the attempt is able keeps no other trial from being made.
         let trials = stream::select(waiting, short)
@@ -100,15 +123,15 @@ pub async fn run(
             .buffer_unordered(usize::MAX);
         let able = stream::once(runner.find_able()).filter_map(|()| std::future::ready(None));
         let trials = stream::select(able, trials);
-        pin_mut!(trials, stop);
-        loop {
+        pin_mut!(trials);
+        while !interrupted {
             tokio::select! {
                 biased;
-                () = &mut stop => { interrupted = true; break; }
+                () = &mut stop => interrupted = true,
                 next = trials.next() => match next {
                     Some((planned, trial)) => {
                         if !measured_in_a_crowd(&trial) {
-                            on_trial(&trial);
+                            on_event(Happened::Trial(&trial));
                         }
                         done.push((planned, trial));
                     }
@@ -126,7 +149,7 @@ pub async fn run(
                         () = &mut stop => { interrupted = true; break; }
                         again = runner.alone(planned.clone()) => *trial = again,
                     }
-                    on_trial(trial);
+                    on_event(Happened::Trial(trial));
                 }
             }
         }
@@ -138,6 +161,13 @@ pub async fn run(
         trials: done.into_iter().map(|(_, trial)| trial).collect(),
         interrupted,
     })
+}
+
+fn never_opened() -> BackendError {
+    BackendError::new(
+        "backend-failed",
+        "the audit was stopped before it was opened",
+    )
 }
 
 /// Whether this sandbox lacks just what the case says must be missing.

@@ -7,10 +7,11 @@ use std::future::Future;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared};
 
+use super::able::{Controlled, Together};
 use super::bench::Bench;
+use super::facts::Facts;
 use super::instance::{self, Order, may_share};
 use super::{Audit, measures_cpu, mostly_waits};
-use crate::backend::unsandboxed::Unsandboxed;
 use crate::backend::{Backend, BackendError};
 use crate::case::{Case, Expect};
 use crate::config::{BackendKind, Sandbox};
@@ -393,8 +394,9 @@ impl<'a> Runner<'a> {
         let Start::Seen { boot, .. } = &evidence.start else {
             return;
         };
-        let other_boot = *boot != proc::boot_id();
-        evidence.own_kernel = own.filter(|_| other_boot && together.seen_by_name).map(|engine| {
+        // Where the host sees the probe itself, its own kernel runs it, whatever the engine calls the runtime.
+        let elsewhere = *boot != proc::boot_id() && evidence.probe().is_none();
+        evidence.own_kernel = own.filter(|_| elsewhere && together.seen_by_name).map(|engine| {
             let boot = if boot.is_empty() { "is absent" } else { "is another" };
             format!("{engine}, the boot id {boot}, and the host sees an ordinary container's processes")
         });
@@ -410,142 +412,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// What was seen of a sandbox over all its trials.
-#[derive(Debug, Clone, Default)]
-struct Facts {
-    in_force: Vec<(String, String)>,
-    not_engaged: bool,
-    left: Vec<String>,
-}
-
-impl Facts {
-    fn report(self, sandbox: &Sandbox, backend: &Opened, bench: &Bench) -> SandboxReport {
-        let mut notes = Vec::new();
-        if self.not_engaged {
-            notes.push(
-                "sandbox not engaged: the launcher ran the probe with every right and view of the harness itself"
-                    .to_owned(),
-            );
-        }
-        notes.extend(self.left.iter().map(|what| format!("left behind: {what}")));
-        let mut in_force = self.in_force;
-        in_force.extend(backend.iter().flat_map(|backend| backend.facts()));
-        // A launcher may have been given a secret as an argument.
-        let mut shown = sandbox.clone();
-        for argument in &mut shown.command {
-            let clean = bench.plants.redact(argument.as_bytes());
-            *argument = String::from_utf8_lossy(&clean).into_owned();
-        }
-        let opened = backend.as_ref();
-        SandboxReport {
-            sandbox: shown,
-            digest: opened.ok().and_then(|backend| backend.digest(sandbox)),
-            in_force,
-            notes,
-            failed: opened.err().map(BackendError::to_string),
-        }
-    }
-}
-
 /// What must work is its own control, and an unsandboxed trial is the control itself.
 fn needs_able(case: &Case, sandbox: &Sandbox) -> bool {
     case.expect == Expect::Blocked && sandbox.backend != BackendKind::Unsandboxed
-}
-
-/// What several cases brought that were tried together where nothing should stop them.
-#[derive(Clone, Default)]
-struct Together {
-    able: BTreeMap<usize, Able>,
-    /// A canary was reached.
-    reached: bool,
-    /// The host saw the probe by its secret name.
-    seen_by_name: bool,
-}
-
-/// One sandbox, and where its cases are shown to be able.
-#[derive(Clone, Copy)]
-struct Controlled<'a> {
-    bench: &'a Bench,
-    sandbox: &'a Sandbox,
-    backend: Result<&'a dyn Backend, &'a BackendError>,
-    control: Control,
-}
-
-impl Controlled<'_> {
-    fn place(&self) -> Sandbox {
-        match self.control {
-            Control::Unsandboxed => plan::able_sandbox(&self.sandbox.policy, self.sandbox.range),
-            Control::Unrestricted => plan::unrestricted(self.sandbox),
-        }
-    }
-
-    fn order<'a>(&'a self, place: &'a Sandbox, watches: bool) -> Order<'a> {
-        Order {
-            bench: self.bench,
-            sandbox: place,
-            settings: &place.settings,
-            backend: match self.control {
-                Control::Unsandboxed => Ok(&Unsandboxed),
-                Control::Unrestricted => self.backend,
-            },
-            watches,
-        }
-    }
-
-    /// These cases in one go: one probe, one attempt after the other.
-    async fn together(&self, audit: &Audit, list: Vec<usize>, number: usize) -> Together {
-        let place = self.place();
-        let possible =
-            |index: &usize| plan::skip(&audit.cases[*index], &place, &self.bench.machine);
-        let list: Vec<usize> = list
-            .into_iter()
-            .filter(|index| possible(index).is_none())
-            .collect();
-        let cases: Vec<&Case> = list.iter().map(|index| &audit.cases[*index]).collect();
-        if cases.is_empty() && self.control == Control::Unsandboxed {
-            return Together::default();
-        }
-        let made = instance::make(self.order(&place, false), &cases, number).await;
-        let reached = made
-            .seen
-            .iter()
-            .any(|seen| !seen.evidence.touches.is_empty());
-        let able = cases
-            .iter()
-            .zip(made.seen)
-            .map(|(case, seen)| able_by(case, &place, seen.evidence));
-        Together {
-            able: list.into_iter().zip(able).collect(),
-            reached,
-            seen_by_name: made.seen_by_name,
-        }
-    }
-
-    async fn alone(&self, case: &Case, number: usize) -> Able {
-        let place = self.place();
-        if let Some(skip) = plan::skip(case, &place, &self.bench.machine) {
-            return Able::NotProven { why: skip.sentence };
-        }
-        let mut made = instance::make(self.order(&place, true), &[case], number).await;
-        able_by(case, &place, made.seen.swap_remove(0).evidence)
-    }
-}
-
-/// The attempt is able where it comes out ESCAPED.
-fn able_by(case: &Case, control: &Sandbox, mut seen: Evidence) -> Able {
-    let by = control.name.clone();
-    seen.able = Able::Proven { by: by.clone() };
-    let judgement = judge(case, control, &seen);
-    match judgement.verdict {
-        Verdict::Escaped => Able::Proven { by },
-        _ => Able::NotProven {
-            why: format!(
-                "{}: it came out {} ({}): {}",
-                control.name,
-                judgement.verdict.name(),
-                judgement.reason,
-                judgement.sentence
-            ),
-        },
-    }
 }

@@ -110,6 +110,11 @@ fn what_another_network_says_proves_nothing_of_ours() {
     for errno in [libc::ECONNREFUSED, libc::ENETUNREACH] {
         assert_eq!(verdict(&case, &routed(egress(errno))), elsewhere);
     }
+    // Of a sandbox that the host does not see nothing is known; where its way out is shown to lead here, silence counts.
+    let unseen = silent.clone().with(|e| e.witness = None);
+    assert_eq!(verdict(&case, &unseen), elsewhere);
+    let leads_here = routed(silent.clone()).with(|e| e.leads_to_range = true);
+    assert_eq!(verdict(&case, &leads_here), (Verdict::Blocked, "dropped"));
     // What its own kernel says holds in any network, and so does its own loopback.
     let denied = routed(egress(libc::EPERM));
     assert_eq!(verdict(&case, &denied), (Verdict::Blocked, "refused"));
