@@ -114,7 +114,10 @@ async fn library_against_fresh_containers() -> bool {
     let library = Library::load(&[]).expect("the library is valid");
     let cases: Vec<Case> = library.cases.into_iter().filter(run::is_instant).collect();
     let project = config::load(Path::new(SANDBOXES)).expect("the project file is valid");
-    let found = project.sandboxes.iter().find(|known| known.name == HARDENED);
+    let found = project
+        .sandboxes
+        .iter()
+        .find(|known| known.name == HARDENED);
     let sandbox = found.expect("it is there").clone();
     let bench = Bench::open(&cases, std::slice::from_ref(&sandbox), &project.range)
         .expect("the bench opens");
@@ -130,7 +133,11 @@ async fn library_against_fresh_containers() -> bool {
         jobs: run::default_jobs(&bench),
         fresh: false,
     };
-    let count = audit.planned(&bench).iter().filter(|trial| trial.skip.is_none()).count();
+    let count = audit
+        .planned(&bench)
+        .iter()
+        .filter(|trial| trial.skip.is_none())
+        .count();
     println!("{count} instant cases on {HARDENED}, {ENGINE_ROUNDS} rounds");
     let mut ratios = Vec::new();
     for round in 0..ENGINE_ROUNDS {
@@ -145,7 +152,10 @@ async fn library_against_fresh_containers() -> bool {
             .await
             .expect("the audit runs");
         let whole = begun.elapsed();
-        let faults = outcome.trials.iter().flat_map(|trial| &trial.observed.faults);
+        let faults = outcome
+            .trials
+            .iter()
+            .flat_map(|trial| &trial.observed.faults);
         assert_eq!(faults.count(), 0);
         ratios.push(whole.as_secs_f64() / fresh.as_secs_f64());
         println!(

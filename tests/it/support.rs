@@ -55,7 +55,9 @@ pub fn have(needs: &[&str]) -> bool {
 fn engine_says(path: &str) -> Option<String> {
     let host = std::env::var("DOCKER_HOST").ok()?;
     let mut engine = UnixStream::connect(host.strip_prefix("unix://")?).ok()?;
-    engine.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+    engine
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .ok()?;
     write!(engine, "GET {path} HTTP/1.0\r\nHost: engine\r\n\r\n").ok()?;
     let mut answer = String::new();
     engine.read_to_string(&mut answer).ok()?;
