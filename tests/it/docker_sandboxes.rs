@@ -384,7 +384,7 @@ fn an_ordinary_user_of_the_engine_gets_a_whole_verdict() {
     fs::create_dir(&reports).unwrap();
     std::os::unix::fs::chown(&reports, Some(user), Some(group)).unwrap();
     let file = |name: &str| reports.join(name);
-    let _alone = alone();
+    let alone = alone();
     let output = Command::new("setpriv")
         .args([
             format!("--reuid={user}"),
@@ -399,6 +399,8 @@ fn an_ordinary_user_of_the_engine_gets_a_whole_verdict() {
         .current_dir(&reports)
         .output()
         .unwrap();
+    // Whoever makes the other audit has to be alone, too.
+    drop(alone);
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
     let report = fs::read_to_string(file("report.json")).unwrap();
     let seen = Seen {
