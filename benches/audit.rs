@@ -121,7 +121,7 @@ async fn library_against_fresh_containers() -> bool {
     let sandbox = found.expect("it is there").clone();
     let bench = Bench::open(&cases, std::slice::from_ref(&sandbox), &project.range)
         .expect("the bench opens");
-    let engine = match backend::open(&sandbox, &bench.opening()).await {
+    let engine = match backend::open(&sandbox, &bench.opening(&|_| {})).await {
         Ok(engine) => engine,
         Err(error) => return skipped(error.to_string()),
     };

@@ -23,6 +23,8 @@ pub struct Evidence {
     /// The network that the sandbox has a way out to is the one that the canaries stand in: its gateways are theirs, and
     /// an unrestricted sandbox of the same engine reached them.
     pub leads_to_range: bool,
+    /// The sandbox's own resolver is configured to ask name servers of ours, which lived, and nobody else.
+    pub resolver_asks_us: bool,
     /// The targets of ours that the attempt aimed at.
     pub targets: Vec<Target>,
     /// Canaries that saw this trial's token.
@@ -174,6 +176,8 @@ pub struct Witness {
     pub own_user_namespace: bool,
     /// There is no way out of its network namespace but loopback, read from `/proc/PID/net`.
     pub no_route: Option<bool>,
+    /// Its network namespace holds no IPv6 address at all, loopback included, read from `/proc/PID/net`.
+    pub no_ipv6: Option<bool>,
     /// Its cgroup, as the host names it.
     pub cgroup: String,
     /// Its root folder is not the launcher's.

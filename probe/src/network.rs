@@ -19,18 +19,32 @@ const REPLY: usize = 1024;
 /// How long to wait for more of a reply that has begun.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Connects and sends the payload, over TCP and UDP.
+/// How many targets are tried at once: more would need more descriptors than a sandbox may have.
+const AT_ONCE: usize = 64;
+
+/// A target, as it was written and as it is.
+type Place<'a> = (&'a [u8], SocketAddr);
+
+/// Connects and sends the payload, over TCP and UDP. What a firewall drops costs its time once a round, however many
+/// targets there are: each is tried as often as if it were alone.
 pub fn connect(attempt: &mut Attempt) {
     if attempt.is_on("control") {
         let heard = loopback();
         attempt.step("control", "loopback", sys::io_outcome(&heard));
     }
+    let (mut streams, mut datagrams): (Vec<Place>, Vec<Place>) = Default::default();
     for text in attempt.all("target") {
         match std::str::from_utf8(text).ok().and_then(Target::parse) {
-            Some(Target::Tcp(address)) => tcp(attempt, text, address),
-            Some(Target::Udp(address)) => udp(attempt, text, address),
+            Some(Target::Tcp(address)) => streams.push((text, address)),
+            Some(Target::Udp(address)) => datagrams.push((text, address)),
             _ => attempt.step("malformed", text, Outcome::Errno(libc::EINVAL)),
         }
+    }
+    for some in streams.chunks(AT_ONCE) {
+        tcp(attempt, some);
+    }
+    for some in datagrams.chunks(AT_ONCE) {
+        udp(attempt, some);
     }
 }
 
@@ -50,27 +64,101 @@ fn gap(attempt: &Attempt) {
     attempt.sleep(attempt.time("gap_ms", 100, 10_000));
 }
 
-/// Tries again only while nothing answers: a refusal is an answer.
-fn tcp(attempt: &mut Attempt, text: &[u8], address: SocketAddr) {
+/// Tries again only where nothing answers: a refusal is an answer.
+fn tcp(attempt: &mut Attempt, places: &[Place]) {
+    let mut open = places.to_vec();
     for round in 0..tries(attempt) {
         if round > 0 {
             gap(attempt);
         }
         let limit = attempt.time("timeout_ms", 1000, 30_000);
-        let connected = TcpStream::connect_timeout(&address, limit);
-        let result = sys::io_outcome(&connected);
-        attempt.step("connect", text, result);
-        if let Ok(mut stream) = connected {
+        let addresses: Vec<SocketAddr> = open.iter().map(|(_, address)| *address).collect();
+        let connected = connect_all(&addresses, limit);
+        let mut silent = Vec::new();
+        let mut streams = Vec::new();
+        for (place, connected) in open.into_iter().zip(connected) {
+            let result = sys::io_outcome(&connected);
+            attempt.step("connect", place.0, result);
+            match connected {
+                Ok(stream) => streams.push((place.0, stream)),
+                Err(_) if result == Outcome::Timeout => silent.push(place),
+                Err(_) => {}
+            }
+        }
+        for (text, stream) in &mut streams {
             let _ = stream.set_write_timeout(Some(limit));
             if let Err(error) = stream.write_all(attempt.bytes("payload")) {
-                attempt.step("send", text, sys::io_error(&error));
+                attempt.step("send", *text, sys::io_error(&error));
             }
-            listen(attempt, text, &mut stream, limit);
+        }
+        for (text, stream) in &mut streams {
+            listen(attempt, text, stream, limit);
+        }
+        open = silent;
+        if open.is_empty() || attempt.is_over() {
             return;
         }
-        if result != Outcome::Timeout || attempt.is_over() {
-            return;
+    }
+}
+
+/// Connects to all of these at once; what has not answered by the limit has timed out.
+fn connect_all(addresses: &[SocketAddr], limit: Duration) -> Vec<io::Result<TcpStream>> {
+    let until = Instant::now() + limit;
+    settled(begin_all(addresses), until)
+}
+
+/// Connections on their way.
+pub struct Begun(Vec<io::Result<TcpStream>>);
+
+/// Begins to connect to all of these.
+pub fn begin_all(addresses: &[SocketAddr]) -> Begun {
+    let each = addresses.iter();
+    Begun(
+        each.map(|address| sys::begin_to_connect(*address))
+            .collect(),
+    )
+}
+
+/// How each connection came out by then.
+pub fn settled(begun: Begun, until: Instant) -> Vec<io::Result<TcpStream>> {
+    let mut all: Vec<(io::Result<TcpStream>, bool)> =
+        begun.0.into_iter().map(|tried| (tried, false)).collect();
+    loop {
+        let mut waiting = Vec::new();
+        for (tried, settled) in all.iter_mut().filter(|(_, settled)| !settled) {
+            let Ok(stream) = tried else {
+                *settled = true;
+                continue;
+            };
+            match is_connected(stream) {
+                Ok(false) => waiting.push(sys::raw(stream)),
+                Ok(true) => *settled = true,
+                Err(error) => (*tried, *settled) = (Err(error), true),
+            }
         }
+        let left = until.saturating_duration_since(Instant::now());
+        if waiting.is_empty() || left.is_zero() {
+            break;
+        }
+        sys::wait_for_any(&waiting, libc::POLLOUT, left.max(Duration::from_millis(1)));
+    }
+    let blocking = |stream: TcpStream| stream.set_nonblocking(false).map(|()| stream);
+    all.into_iter()
+        .map(|(tried, settled)| match settled {
+            true => tried.and_then(blocking),
+            false => Err(io::ErrorKind::TimedOut.into()),
+        })
+        .collect()
+}
+
+fn is_connected(stream: &TcpStream) -> io::Result<bool> {
+    if let Some(error) = stream.take_error()? {
+        return Err(error);
+    }
+    match stream.peer_addr() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -96,27 +184,64 @@ fn listen(attempt: &mut Attempt, text: &[u8], stream: &mut TcpStream, limit: Dur
 }
 
 /// Sends every datagram, whatever becomes of the one before: none of them says whether it arrived.
-fn udp(attempt: &mut Attempt, text: &[u8], address: SocketAddr) {
-    let socket = match udp_socket(address) {
-        Ok(socket) => socket,
-        Err(error) => return attempt.step("send", text, sys::io_error(&error)),
-    };
+fn udp(attempt: &mut Attempt, places: &[Place]) {
+    let mut sockets = Vec::new();
+    for (text, address) in places {
+        match udp_socket(*address) {
+            Ok(socket) => sockets.push((*text, socket)),
+            Err(error) => attempt.step("send", *text, sys::io_error(&error)),
+        }
+    }
     for round in 0..tries(attempt) {
         if round > 0 {
             gap(attempt);
         }
-        let sent = socket.send(attempt.bytes("payload"));
-        attempt.step("send", text, sys::io_outcome(&sent));
-        if attempt.is_over() {
+        for (text, socket) in &sockets {
+            let sent = socket.send(attempt.bytes("payload"));
+            attempt.step("send", *text, sys::io_outcome(&sent));
+        }
+        if sockets.is_empty() || attempt.is_over() {
             return;
         }
     }
-    let mut reply = [0; REPLY];
-    let _ = socket.set_read_timeout(Some(attempt.time("timeout_ms", 1000, 30_000)));
-    match socket.recv(&mut reply) {
-        Ok(n) => attempt.reply(text, &reply[..n]),
-        Err(error) => attempt.step("reply", text, sys::io_error(&error)),
+    let limit = attempt.time("timeout_ms", 1000, 30_000);
+    for (text, answer) in answers(sockets, limit) {
+        match answer {
+            Ok(answer) => attempt.reply(text, &answer),
+            Err(error) => attempt.step("reply", text, sys::io_error(&error)),
+        }
     }
+}
+
+/// What arrives at each of these sockets until the limit: the first datagram, or why there is none.
+pub fn answers<T>(sockets: Vec<(T, UdpSocket)>, limit: Duration) -> Vec<(T, io::Result<Vec<u8>>)> {
+    let until = Instant::now() + limit;
+    let mut open = sockets;
+    let mut done = Vec::new();
+    loop {
+        let mut waiting = Vec::new();
+        for (what, socket) in open {
+            let mut answer = [0; REPLY];
+            let received = socket.set_nonblocking(true);
+            match received.and_then(|()| socket.recv(&mut answer)) {
+                Ok(got) => done.push((what, Ok(answer[..got].to_vec()))),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    waiting.push((what, socket));
+                }
+                Err(error) => done.push((what, Err(error))),
+            }
+        }
+        open = waiting;
+        let left = until.saturating_duration_since(Instant::now());
+        if open.is_empty() || left.is_zero() {
+            break;
+        }
+        let fds: Vec<_> = open.iter().map(|(_, socket)| sys::raw(socket)).collect();
+        sys::wait_for_any(&fds, libc::POLLIN, left.max(Duration::from_millis(1)));
+    }
+    let silent = |(what, _)| (what, Err(io::ErrorKind::TimedOut.into()));
+    done.extend(open.into_iter().map(silent));
+    done
 }
 
 /// A UDP socket that sends to this address, and hears what the network says about it.

@@ -25,6 +25,14 @@ pub fn dns_query(id: u16, name: &str) -> Option<Vec<u8>> {
     Some(packet)
 }
 
+/// The code of an answer (RFC 1035, 4.1.1: 0 no error, 2 failed, 3 no such name, 5 refused) and how many records answer
+/// the question. `None` where it is no answer to this query.
+pub fn dns_answer(query: &[u8], answer: &[u8]) -> Option<(u8, u16)> {
+    let head: &[u8; 12] = answer.first_chunk()?;
+    let is_answer = query.get(..2) == Some(&head[..2]) && head[2] & 0x80 != 0;
+    is_answer.then(|| (head[3] & 0x0f, u16::from_be_bytes([head[6], head[7]])))
+}
+
 /// A UDP datagram (RFC 768) without checksum, which IPv4 allows: header and payload.
 pub fn udp_datagram(source_port: u16, target: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     let payload = &payload[..payload.len().min(1400)];
@@ -52,6 +60,18 @@ mod tests {
             dns_query(0x1234, "a.example."),
             dns_query(0x1234, "a.example")
         );
+    }
+
+    #[test]
+    fn an_answer_is_told_from_an_echo() {
+        let query = dns_query(7, "a.example").expect("a query");
+        assert_eq!(dns_answer(&query, &query), None);
+        let mut answer = query.clone();
+        (answer[2], answer[3], answer[7]) = (0x81, 0x83, 2);
+        assert_eq!(dns_answer(&query, &answer), Some((3, 2)));
+        assert_eq!(dns_answer(&query, &answer[..11]), None);
+        answer[1] = 8;
+        assert_eq!(dns_answer(&query, &answer), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! kernel interface is here.
 
 use std::ffi::CString;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -147,6 +148,76 @@ pub fn wait_readable(fds: [Option<RawFd>; 2], at_most: Duration) -> [bool; 2] {
         return [false; 2];
     }
     [polled[0].revents != 0, polled[1].revents != 0]
+}
+
+/// Waits until one of the descriptors can be read, or written to, or has failed, or the time is over. Which one it is,
+/// its owner finds out by trying; it may also be none.
+pub fn wait_for_any(fds: &[RawFd], events: libc::c_short, at_most: Duration) {
+    let mut polled: Vec<libc::pollfd> = fds
+        .iter()
+        .map(|fd| libc::pollfd {
+            fd: *fd,
+            events,
+            revents: 0,
+        })
+        .collect();
+    let limit = libc::c_int::try_from(at_most.as_millis()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: valid pollfds with their count.
+    let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit) };
+    if ready < 0 {
+        // A filter that denies poll: ask often instead.
+        std::thread::sleep(at_most.min(Duration::from_millis(10)));
+    }
+}
+
+/// Begins to connect, and does not wait for the end of it.
+pub fn begin_to_connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let failed = std::io::Error::from_raw_os_error;
+    let domain = match address {
+        SocketAddr::V4(_) => libc::AF_INET,
+        SocketAddr::V6(_) => libc::AF_INET6,
+    };
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: takes numbers.
+    let socket = check(i64::from(unsafe { libc::socket(domain, kind, 0) }));
+    let socket = own(socket.map_err(failed)?);
+    let connected = match address {
+        SocketAddr::V4(address) => connect(
+            &socket,
+            &libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: address.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(address.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            },
+        ),
+        SocketAddr::V6(address) => connect(
+            &socket,
+            &libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: address.flowinfo(),
+                sin6_addr: libc::in6_addr {
+                    s6_addr: address.ip().octets(),
+                },
+                sin6_scope_id: address.scope_id(),
+            },
+        ),
+    };
+    match connected {
+        Ok(()) | Err(libc::EINPROGRESS) => Ok(TcpStream::from(socket)),
+        Err(errno) => Err(failed(errno)),
+    }
+}
+
+/// `address` is one of the `sockaddr_*` structures.
+fn connect<T>(socket: &OwnedFd, address: &T) -> Try<()> {
+    let length = std::mem::size_of::<T>() as libc::socklen_t;
+    // SAFETY: the address is valid for its length, which is passed with it.
+    let begun = unsafe { libc::connect(raw(socket), (&raw const *address).cast(), length) };
+    check(i64::from(begun)).map(drop)
 }
 
 fn empty_set() -> libc::sigset_t {

@@ -725,6 +725,39 @@ fn a_name_arrives_at_the_name_server() {
     );
 }
 
+/// What drops costs its time once a round, however many targets there are, and each is tried as often as if it were alone.
+#[test]
+fn the_silent_are_waited_for_at_once() {
+    let silent: Vec<UdpSocket> = (0..40)
+        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
+        .collect();
+    let address = |socket: &UdpSocket| format!("udp://{}", socket.local_addr().unwrap());
+    for (kind, list, step) in [("dns", "server", "query"), ("connect", "target", "send")] {
+        let mut request = attempt(kind, 9000, false)
+            .with("name", "token.example")
+            .with("payload", "ping")
+            .with("tries", "3")
+            .with("gap_ms", "50")
+            .with("timeout_ms", "200");
+        for socket in &silent {
+            request = request.with(list, address(socket));
+        }
+        let began = Instant::now();
+        let records = records_of(request);
+        assert!(
+            began.elapsed() < Duration::from_secs(6),
+            "{:?}",
+            began.elapsed()
+        );
+        for socket in &silent {
+            let of_this = |record: &&Message| {
+                record.text("what") == Some(step) && record.text("target") == Some(&address(socket))
+            };
+            assert_eq!(records.iter().filter(of_this).count(), 3, "{kind}");
+        }
+    }
+}
+
 #[test]
 fn a_survivor_tells_of_itself_and_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -88,6 +88,14 @@ pub async fn open(
     })
 }
 
+/// An opening was given up halfway: what it had made by then is removed. What could not be removed is named.
+pub async fn abandon(sandbox: &Sandbox, opening: &Opening<'_>) -> Vec<String> {
+    match sandbox.backend {
+        BackendKind::Docker => docker::sandbox::abandon(sandbox, opening.run).await,
+        BackendKind::Oci | BackendKind::Command | BackendKind::Unsandboxed => Vec::new(),
+    }
+}
+
 /// Everything that one start needs.
 pub struct Launch<'a> {
     /// A word that names the trial: for folders, container ids.

@@ -148,6 +148,18 @@ pub fn cpu_usec(pid: i32) -> Option<u64> {
     Some(ticks * 10_000)
 }
 
+/// The container that the process lives in, by the id in its cgroup's path: 64 hexadecimal digits, as engines write it.
+pub fn container(pid: i32) -> Option<String> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    container_in(&groups).map(str::to_owned)
+}
+
+fn container_in(groups: &str) -> Option<&str> {
+    groups
+        .split(|letter: char| !letter.is_ascii_hexdigit())
+        .find(|word| word.len() == 64)
+}
+
 /// The namespace's identity.
 pub fn namespace(pid: &str, name: &str) -> Option<u64> {
     fs::metadata(format!("/proc/{pid}/ns/{name}"))
@@ -220,6 +232,7 @@ pub fn witness(pid: i32, baseline: &Baseline) -> Option<Witness> {
             .unwrap_or_default(),
         own_user_namespace: own_user_namespace(pid),
         no_route: routes::no_route(pid),
+        no_ipv6: routes::no_ipv6(pid),
         cgroup: fs::read_to_string(format!("/proc/{pid}/cgroup"))
             .map(|text| text.trim_end().replace('\n', " "))
             .unwrap_or_default(),
@@ -247,6 +260,19 @@ fn root(pid: i32) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_container_is_known_by_the_id_in_its_group() {
+        let id = "c306e78b10f71d4414f2cf3c852381c92df5241b73f5f501a8884fd7f14c5544";
+        for path in [
+            format!("9:pids:/docker/{id}\n0::/"),
+            format!("0::/system.slice/docker-{id}.scope\n"),
+            format!("0::/user.slice/libpod-{id}.scope/container\n"),
+        ] {
+            assert_eq!(container_in(&path), Some(id));
+        }
+        assert_eq!(container_in("0::/escape-audit/run-1-2-3f/trial-8\n"), None);
+    }
 
     #[test]
     fn the_harness_is_its_own_witness() {

@@ -29,6 +29,21 @@ fn has_public_address(pid: i32) -> Option<bool> {
     Some(v4 || v6)
 }
 
+/// Whether the namespace has no IPv6 address, not even its loopback's: an engine switches the family off so in every
+/// network that was made without it. `None` where it cannot be read.
+pub fn no_ipv6(pid: i32) -> Option<bool> {
+    match fs::read_to_string(format!("/proc/{pid}/net/if_inet6")) {
+        Ok(addresses) => Some(addresses.trim().is_empty()),
+        // A kernel without the family has no such file, and a process that is gone no such folder.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            fs::metadata(format!("/proc/{pid}/net/dev"))
+                .ok()
+                .map(|_| true)
+        }
+        Err(_) => None,
+    }
+}
+
 /// Whether every way out of the process's network ends in the network that these addresses are of: each gateway is one
 /// of them, and so is a neighbour in each network that is reached directly. `None` where it cannot be read.
 pub fn leads_to(pid: i32, addresses: &[IpAddr]) -> Option<bool> {

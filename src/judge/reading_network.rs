@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use escape_audit_probe::wire::Outcome;
 
-use crate::case::{Attempt, Position};
+use crate::case::{Attempt, Position, Transport};
 use crate::evidence::{Step, Target};
 
 use super::reading::{Finding, Technique, Through, View};
@@ -54,12 +54,22 @@ pub fn needs_no_target(view: &View<'_>) -> bool {
         Attempt::Http { .. } | Attempt::Dns => true,
         _ => false,
     };
-    goes_out && no_route(view)
+    goes_out && (no_route(view) || no_family(view))
 }
 
 fn no_route(view: &View<'_>) -> bool {
     let witness = view.evidence.witness.as_ref();
     witness.and_then(|witness| witness.no_route) == Some(true)
+}
+
+/// The attempt speaks IPv6, and the host sees that the sandbox has no such thing. A runtime that brings a network stack of
+/// its own takes the addresses out of the namespace that the host sees: what stands in for the probe says nothing here.
+fn no_family(view: &View<'_>) -> bool {
+    let Attempt::Connect { transport, .. } = &view.case.attempt else {
+        return false;
+    };
+    let witness = view.evidence.probe();
+    *transport == Transport::Tcp6 && witness.and_then(|witness| witness.no_ipv6) == Some(true)
 }
 
 fn over_network(view: &View<'_>, egress: bool) -> Technique {
@@ -86,7 +96,8 @@ fn is_of_network(reason: &str) -> bool {
 /// Where there may be a way out, closed positions say nothing about the others: the internet has to be one of them.
 fn route(view: &View<'_>, egress: bool, held: Finding) -> Result<Finding, Finding> {
     let internet = |target: &Target| target.position == Position::Internet;
-    if egress && !no_route(view) && !view.evidence.targets.iter().any(internet) {
+    let closed = no_route(view) || no_family(view);
+    if egress && !closed && !view.evidence.targets.iter().any(internet) {
         let reason = "no-internet-canary";
         return Err(Finding::undecided(reason, reasons::sentence(reason)));
     }
@@ -132,6 +143,7 @@ fn targets(view: &View<'_>, names: refusal::Names, by_network: bool) -> Result<F
         return Err(Finding::undecided("not-tried", sentence));
     }
     let mut addresses: Vec<&str> = tries.iter().map(|step| step.target.as_str()).collect();
+    addresses.sort_unstable();
     addresses.dedup();
     let mut reasons = Vec::new();
     for address in addresses {
@@ -140,7 +152,10 @@ fn targets(view: &View<'_>, names: refusal::Names, by_network: bool) -> Result<F
             .copied()
             .filter(|step| step.target == address)
             .collect();
-        let reason = address_held(view, &of_address, names)?;
+        let reason = match is_own_resolver(view, address) {
+            true => resolver_held(view, &of_address, names)?,
+            false => address_held(view, &of_address, names)?,
+        };
         // Loopback is in every network namespace its own.
         let goes_out = by_network && !is_loopback(view, address);
         if goes_out && may_lead_elsewhere(view) && is_of_network(reason) {
@@ -152,6 +167,9 @@ fn targets(view: &View<'_>, names: refusal::Names, by_network: bool) -> Result<F
     let mut evidence: Vec<String> = view.evidence.targets.iter().map(lines::of_target).collect();
     if no_route(view) {
         evidence.push("the host sees no way out of the sandbox's network but loopback".into());
+    }
+    if no_family(view) {
+        evidence.push("the host sees no IPv6 address in the sandbox's network".into());
     }
     evidence.extend(lines::of_steps(tries));
     match refusal::weakest(reasons) {
@@ -185,16 +203,18 @@ fn address_held(
         } else if view.evidence.watched < WATCH {
             Err(undecided("watched-too-short"))
         } else {
-            Ok("dropped")
+            // What the network says of one datagram comes with the next, or instead of an answer.
+            let replies = view.steps("reply").into_iter();
+            let replies = replies.filter(|step| step.target == address);
+            let told = tries.iter().copied().chain(replies);
+            let told = told.filter_map(|step| names(step.outcome));
+            Ok(refusal::weakest(told).unwrap_or("dropped"))
         };
     }
-    if answered && matches!(view.case.attempt, Attempt::Http { .. }) {
-        // A metadata service may stand there, with a server of its own or behind a proxy.
-        return Err(undecided("answered-by-another"));
-    }
     if answered {
-        // Our canary would have told of it: a proxy, a resolver that makes its own answers.
-        return Ok("intercepted");
+        // Our canary would have told of it. Who else it is (a metadata service, a proxy, a resolver) and what it passes
+        // on for others is not known.
+        return Err(undecided("answered-by-another"));
     }
     if went_out {
         return Err(undecided("connected-unseen"));
@@ -219,6 +239,63 @@ fn address_held(
         Some(reason) => Ok(reason),
         None if unanswered >= TRIES => Ok("dropped"),
         None => Err(undecided("too-few-tries")),
+    }
+}
+
+/// The resolver that an engine puts into every network of a user's own: it asks the name servers that the container is
+/// configured with, on behalf of whoever asks it.
+const ENGINES_RESOLVER: &str = "udp://127.0.0.11:53";
+
+/// The sandbox is configured with this name server, and it is none of ours.
+fn is_own_resolver(view: &View<'_>, address: &str) -> bool {
+    let mut targets = view.evidence.targets.iter();
+    let mut resolvers = view.evidence.inside.facts_of("resolver");
+    resolvers.any(|resolver| resolver.name == address)
+        && !targets.any(|target| is_same(address, target))
+}
+
+/// Why the sandbox's own resolver let nothing through, given that no name server of ours saw anything. Where it passes
+/// questions on to somebody else, our silent name server says nothing about it: a question that it takes, or swallows,
+/// may be out already, and "no such name" may be the answer of the whole internet.
+fn resolver_held(
+    view: &View<'_>,
+    tries: &[&Step],
+    names: refusal::Names,
+) -> Result<&'static str, Finding> {
+    let undecided = |reason| Finding::undecided(reason, reasons::sentence(reason));
+    let address = tries.first().map_or("", |step| step.target.as_str());
+    // Nobody took the question.
+    let mut refused = Vec::new();
+    for step in tries {
+        match names(step.outcome) {
+            Some(reason) => refused.push(reason),
+            None if step.outcome == Outcome::Ok || timed_out(step.outcome) => {}
+            None => return Err(undecided("not-refused")),
+        }
+    }
+    if refused.len() == tries.len() {
+        return refusal::weakest(refused).ok_or_else(|| undecided("not-tried"));
+    }
+    let number = |key| {
+        let of_address = view.evidence.inside.facts_of(key);
+        let last = of_address.filter(|fact| fact.name == address).last();
+        last.and_then(|fact| std::str::from_utf8(&fact.value).ok()?.parse::<u64>().ok())
+    };
+    let answered = tries.iter().any(|step| step.outcome == Outcome::Ok);
+    let says_no = match (number("dns-code"), number("dns-records")) {
+        (Some(code), Some(records)) => code != 0 || records == 0,
+        _ => false,
+    };
+    if answered && !says_no {
+        return Err(undecided("answered-by-another"));
+    }
+    if !view.evidence.resolver_asks_us || address != ENGINES_RESOLVER {
+        return Err(undecided("resolver-elsewhere"));
+    }
+    match answered {
+        true => Ok("intercepted"),
+        false if tries.len() < TRIES => Err(undecided("too-few-tries")),
+        false => Ok("dropped"),
     }
 }
 

@@ -31,7 +31,7 @@ mod secrets;
 pub mod sentinel;
 mod token;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -237,10 +237,18 @@ impl Range {
                     Transport::Udp => CanaryKind::Udp,
                 };
                 let six = *transport == Transport::Tcp6;
-                all.filter(|t| t.canary == kind && six == t.address.contains('['))
+                let mut found: Vec<TargetSpec> = all
+                    .filter(|t| t.canary == kind && six == t.address.contains('['))
                     .filter(|t| positions.contains(&t.position))
                     .cloned()
-                    .collect()
+                    .collect();
+                if found.is_empty()
+                    && self.mode == Mode::Here
+                    && positions.contains(&Position::Internet)
+                {
+                    found.push(nobody(*transport));
+                }
+                found
             }
             Attempt::Http { urls, .. } => urls.iter().filter_map(|url| self.http(url)).collect(),
             Attempt::Dns => {
@@ -332,6 +340,18 @@ impl Range {
         seen
     }
 
+    /// Whether the target's address is still one of this network's. A machine's own networks come and go; a canary in a
+    /// namespace of ours stands as long as the range does.
+    pub fn stands(&self, target: &TargetSpec) -> bool {
+        let address = target.address.split_once("://").map(|(_, rest)| rest);
+        let address = address.and_then(|rest| rest.parse::<SocketAddr>().ok());
+        let (Some(address), Mode::Here) = (address, &self.mode) else {
+            return true;
+        };
+        let now = places::of_this_machine(&[]);
+        now.map_or(true, |now| now.iter().any(|(_, ip)| *ip == address.ip()))
+    }
+
     /// Ends all listeners of a kind, so that a test sees what a dead canary does to a verdict.
     #[doc(hidden)]
     pub fn kill_listener(&mut self, kind: CanaryKind) {
@@ -385,6 +405,22 @@ impl Range {
             .cloned()
             .into_iter()
             .collect()
+    }
+}
+
+/// A machine without an address of the family has no place for a canary. An attempt is made all the same, to an address
+/// that nobody has (RFC 5737, RFC 3849): its refusal counts where the host sees that the sandbox has no way out.
+fn nobody(transport: Transport) -> TargetSpec {
+    let (canary, address) = match transport {
+        Transport::Tcp => (CanaryKind::Tcp, "tcp://203.0.113.10:4711"),
+        Transport::Tcp6 => (CanaryKind::Tcp, "tcp://[2001:db8::10]:4711"),
+        Transport::Udp => (CanaryKind::Udp, "udp://203.0.113.10:4711"),
+    };
+    TargetSpec {
+        canary,
+        position: Position::Internet,
+        address: address.into(),
+        ours: false,
     }
 }
 

@@ -15,7 +15,9 @@ use super::records::Event;
 use super::session::{Happening, Session};
 use super::trial::millis;
 use crate::backend::{Enforces, Stop};
-use crate::case::{Attempt, Case, Danger, KilledBy, Need, SpinUntil, UnixTarget, WriteInto};
+use crate::case::{
+    Attempt, CanaryKind, Case, Danger, KilledBy, Need, SpinUntil, UnixTarget, WriteInto,
+};
 use crate::config::BackendKind;
 use crate::evidence::{Cause, End, Fault, Start, Target};
 use crate::host::counters::Ceilings;
@@ -87,11 +89,14 @@ impl Instance<'_> {
         self.watch_on(session, &doses).await;
         let after = self.alive().await;
         let range = self.order.bench.range_of(self.order.sandbox);
+        let name_servers = &self.order.settings.dns;
         for trial in &mut self.trials {
             trial.evidence.targets = trial
                 .specs
                 .iter()
                 .filter(|spec| spec.ours)
+                // A network that somebody removed meanwhile is nobody's any more, and no sandbox's way out.
+                .filter(|spec| after.contains(&spec.address) || range.stands(spec))
                 .map(|spec| Target {
                     canary: spec.canary,
                     position: spec.position,
@@ -99,6 +104,11 @@ impl Instance<'_> {
                     alive: before.contains(&spec.address) && after.contains(&spec.address),
                 })
                 .collect();
+            trial.evidence.resolver_asks_us = !name_servers.is_empty()
+                && name_servers.iter().all(|server| {
+                    let mut targets = trial.evidence.targets.iter();
+                    targets.any(|t| t.alive && is_name_server(t, server))
+                });
             trial.evidence.touches = range.touches(&trial.token, self.started, Some(ended));
         }
     }
@@ -230,7 +240,13 @@ impl Instance<'_> {
             Some(_) => probe.is_some_and(held),
             None => probe.is_some_and(ours),
         };
-        (self.any(|case| case.danger >= Danger::Loads) && !bounded).then(|| Fault {
+        // A survivor puts no load on and ends by its own clock; where it is seen, root can end it wherever it was started.
+        let can_be_ended = probe.is_some() && self.order.bench.machine.root;
+        let loads = |case: &Case| {
+            let survivor = matches!(case.attempt, Attempt::Outlive { .. });
+            case.danger >= Danger::Loads && !(survivor && can_be_ended)
+        };
+        (self.any(loads) && !bounded).then(|| Fault {
             code: "outside-limiter",
             text: "the probe was started outside the group that bounds and counts it: no load was put on"
                 .into(),
@@ -505,8 +521,20 @@ impl Instance<'_> {
             sleep(Duration::from_millis(25)).await;
             survivors = look();
         }
+        if self.is_a_launcher() {
+            observe::ask_the_engine(&mut survivors).await;
+        }
         self.common.survivors.extend(survivors);
     }
+}
+
+/// Whether this canary is the name server at this address, where resolvers ask.
+fn is_name_server(target: &Target, server: &str) -> bool {
+    let Ok(ip) = server.parse::<std::net::IpAddr>() else {
+        return false;
+    };
+    let address = format!("udp://{}", std::net::SocketAddr::new(ip, 53));
+    target.canary == CanaryKind::Dns && target.address == address
 }
 
 /// A run that nobody here ended, after this time since the launcher was started, which is when its clock began too. A launcher that promised a timeout, and is gone about then without the probe's last

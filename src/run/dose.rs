@@ -40,6 +40,8 @@ pub struct Given {
     pub beacons: Vec<String>,
     /// Set-uid helpers.
     pub helpers: Vec<String>,
+    /// The sandbox's own name servers are asked, too.
+    pub resolver: bool,
     /// The machine's CPUs.
     pub cpus: u64,
 }
@@ -129,6 +131,9 @@ pub fn dose(case: &Case, id: usize, policy: &Policy, given: &Given) -> Dose {
         Attempt::Dns => {
             line.all("server", &given.targets);
             line.field("name", format!("{}.canary.test", given.token));
+            if given.resolver {
+                line.field("resolver", "1");
+            }
             line.network_patience();
             watch = GRACE;
         }

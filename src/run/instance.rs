@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -17,11 +18,14 @@ use super::trial::{Trial, random_hex};
 use crate::backend::{Backend, BackendError, Launch};
 use crate::case::{Attempt, Case, Ceiling, Danger, Need};
 use crate::config::model::NOBODY;
-use crate::config::{BackendKind, Sandbox, Settings};
+use crate::config::{BackendKind, NetworkMode, Sandbox, Settings};
 use crate::evidence::{Evidence, Fault};
 use crate::host::cgroup::{Bounds, Cgroup};
 use crate::host::mounts::Translator;
 use crate::host::proc;
+
+/// How long a process may take to be gone after SIGKILL.
+const GONE: Duration = Duration::from_secs(2);
 
 /// What is to be made.
 #[derive(Clone, Copy)]
@@ -171,16 +175,29 @@ impl Instance<'_> {
     /// The dose of each case, in their order. Where the host's files appear inside is known once the sandbox runs.
     pub(super) fn doses(&self, translator: &Translator) -> Vec<Dose> {
         let policy = &self.order.sandbox.policy;
-        let on_this_machine = self.stays_in_range();
+        let (on_this_machine, resolver) = (self.stays_in_range(), self.has_a_resolver());
         self.trials
             .iter()
             .enumerate()
             .map(|(id, trial)| {
                 let mut given = trial.given(self.order.bench, translator, on_this_machine);
                 given.thread_name.clone_from(&self.thread_name);
+                given.resolver = resolver;
                 dose(trial.case, id, policy, &given)
             })
             .collect()
+    }
+
+    /// Whether the sandbox has name servers that its engine chose and that may lead farther than its own packets do. One
+    /// without a way out has none, and one in the host's network has the host's.
+    fn has_a_resolver(&self) -> bool {
+        let Order {
+            sandbox, settings, ..
+        } = self.order;
+        let witness = self.common.witness.as_ref();
+        sandbox.backend == BackendKind::Docker
+            && !matches!(settings.network_mode, NetworkMode::None | NetworkMode::Host)
+            && witness.is_none_or(|witness| witness.no_route != Some(true))
     }
 
     /// Whether what the probe sends stays on this machine, as far as the host sees. A survivor is found without beacons,
@@ -222,9 +239,7 @@ impl Instance<'_> {
         for trial in &mut self.trials {
             trial.sweep(self.order.bench.range_of(self.order.sandbox));
         }
-        for pid in self.searched_name().map(proc::named).unwrap_or_default() {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
+        self.end_by_name();
         if let Some(limiter) = self.limiter.take() {
             let left = limiter.kill();
             if !left.is_empty() {
@@ -241,6 +256,24 @@ impl Instance<'_> {
             && error.kind() != std::io::ErrorKind::NotFound
         {
             self.fault("left-behind", format!("{}: {error}", folder.display()));
+        }
+    }
+
+    /// Ends what carries the probe's secret name, wherever it was started.
+    fn end_by_name(&mut self) {
+        let named = || self.searched_name().map(proc::named).unwrap_or_default();
+        let until = std::time::Instant::now() + GONE;
+        let mut left = named();
+        while !left.is_empty() && std::time::Instant::now() < until {
+            for pid in &left {
+                let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            left = named();
+        }
+        if !left.is_empty() {
+            let text = format!("processes {left:?}, which this user may not end");
+            self.fault("left-behind", text);
         }
     }
 

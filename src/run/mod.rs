@@ -90,16 +90,19 @@ pub async fn run(
         let told = RefCell::new(&mut *on_event);
         let progress = |text: &str| (told.borrow_mut())(Happened::Progress(text));
         let opening = bench.opening(&progress);
-        backends.push(if interrupted {
-            Err(never_opened())
-        } else {
-            tokio::select! {
-                biased;
-                () = &mut stop => { interrupted = true; Err(never_opened()) }
-                opened = backend::open(sandbox, &opening) => opened,
-            }
+        backends.push(tokio::select! {
+            biased;
+            () = &mut stop => { interrupted = true; Err(never_opened()) }
+            opened = backend::open(sandbox, &opening) => opened,
         });
+        if interrupted {
+            for left in backend::abandon(sandbox, &opening).await {
+                on_event(Happened::Progress(&format!("left behind: {left}")));
+            }
+            break;
+        }
     }
+    backends.resize_with(audit.sandboxes.len(), || Err(never_opened()));
     let planned = audit.planned(bench);
     let runner = Runner::new(audit, bench, &backends, &planned);
     // What mostly waits starts first and goes on beside the rest.

@@ -1,11 +1,12 @@
 //! What the host sees of a trial beside what the probe tells: counters, survivors, what was in force.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use escape_audit_probe::wire::Outcome;
 use nix::libc;
 
 use super::dose::Measure;
+use crate::backend::docker::engine::Engine;
 use crate::case::Ceiling;
 use crate::config::model::UNLIMITED;
 use crate::config::{BackendKind, NetworkMode, Sandbox, Settings};
@@ -197,9 +198,45 @@ pub fn survivors(group: Option<&Cgroup>, thread_name: Option<&str>) -> Vec<Strin
     found
         .into_iter()
         .filter(|pid| !matches!(proc::state(*pid), None | Some('Z' | 'X')))
-        .map(|pid| format!("process {pid} ({})", proc::comm(pid).unwrap_or_default()))
+        .map(|pid| {
+            let name = proc::comm(pid).unwrap_or_default();
+            let lives = proc::container(pid).map(|id| format!("{IN_CONTAINER}{id}"));
+            format!("process {pid} ({name}){}", lives.unwrap_or_default())
+        })
         .collect()
 }
+
+/// What stands before a container's id in a survivor's line.
+const IN_CONTAINER: &str = " in container ";
+
+/// Asks the engine which containers these survivors live in: its list shows what no argument of theirs does. Where no
+/// engine answers, or another one than theirs, the id says it all.
+pub async fn ask_the_engine(survivors: &mut [String]) {
+    if !survivors.iter().any(|line| line.contains(IN_CONTAINER)) {
+        return;
+    }
+    let Ok(engine) = Engine::open(None).await else {
+        return;
+    };
+    for line in survivors {
+        let Some((_, id)) = line.split_once(IN_CONTAINER) else {
+            continue;
+        };
+        let asked = engine.docker.inspect_container(id, None);
+        let Ok(Ok(known)) = tokio::time::timeout(ENGINE_ANSWERS, asked).await else {
+            continue;
+        };
+        let name = known.name.unwrap_or_default();
+        let image = known.config.and_then(|config| config.image);
+        let (name, image) = (name.trim_start_matches('/'), image.unwrap_or_default());
+        line.push_str(&format!(
+            ", which the engine lists as {name} of image {image}"
+        ));
+    }
+}
+
+/// How long an engine may think about one container.
+const ENGINE_ANSWERS: Duration = Duration::from_secs(5);
 
 /// What was in force, for the report: rights and view as the host reads them, and the ceilings where they are known.
 pub fn in_force(witness: &Witness, ceilings: Option<&Ceilings>) -> Vec<(String, String)> {

@@ -109,6 +109,7 @@ impl<'a> Trial<'a> {
                 Vec::new()
             },
             helpers: bench.helpers(),
+            resolver: false,
             cpus: bench.machine.cpus,
         }
     }
@@ -211,6 +212,7 @@ impl<'a> Trial<'a> {
             evidence: Evidence {
                 inside: own.inside,
                 targets: own.targets,
+                resolver_asks_us: own.resolver_asks_us,
                 touches: own.touches,
                 secrets: own.secrets,
                 uncompared: own.uncompared,

@@ -1,6 +1,7 @@
 //! One container of ours, from its creation to its removal. Whoever drops it, it goes.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use bollard::Docker;
 use bollard::errors::Error;
@@ -171,13 +172,28 @@ impl Drop for Container {
     }
 }
 
-/// Removes a container with its own volumes; one that is gone, or is just being removed, is no error.
+/// How often a container is asked for that somebody else removes.
+const REMOVED_YET: Duration = Duration::from_millis(50);
+
+/// Removes a container with its own volumes; one that is gone is no error. One that is being removed already is waited
+/// for: until then its mounts hold what is ours.
 pub async fn remove(docker: &Docker, id: &str) -> Result<(), Error> {
     let options = RemoveContainerOptionsBuilder::default()
         .force(true)
         .v(true)
         .build();
-    accept(docker.remove_container(id, Some(options)), &[404, 409]).await
+    let removed = docker.remove_container(id, Some(options)).await;
+    if removed.as_ref().err().and_then(status) != Some(409) {
+        return accept(std::future::ready(removed), &[404]).await;
+    }
+    loop {
+        let asked = docker.inspect_container(id, None::<InspectContainerOptions>);
+        match asked.await {
+            Err(error) if status(&error) == Some(404) => return Ok(()),
+            Err(error) => return Err(error),
+            Ok(_) => tokio::time::sleep(REMOVED_YET).await,
+        }
+    }
 }
 
 /// Takes these answers for a yes.

@@ -163,6 +163,18 @@ impl Docker {
     }
 }
 
+/// Removes what a run had made on the engine before it was told to stop.
+pub async fn abandon(sandbox: &Sandbox, run: &str) -> Vec<String> {
+    let swept = async {
+        let engine = Engine::open(sandbox.settings.engine.as_deref()).await?;
+        sweep(&engine.docker, Which::Run(run)).await
+    };
+    match swept.await {
+        Ok(swept) => swept.left,
+        Err(error) => vec![error.to_string()],
+    }
+}
+
 /// A container that runs.
 struct Begun {
     streams: Streams,

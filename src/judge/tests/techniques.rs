@@ -62,7 +62,7 @@ fn datagrams_that_leave_take_three_of_them_and_two_seconds_of_silence() {
     );
     // The network's answer to an earlier datagram comes with a later one.
     let three = two.refused("send", udp, libc::ECONNREFUSED);
-    assert_eq!(verdict(&case, &three), (Verdict::Blocked, "dropped"));
+    assert_eq!(verdict(&case, &three), (Verdict::Blocked, "rejected"));
     let hasty = three.with(|e| e.watched = Duration::from_millis(1900));
     assert_eq!(
         verdict(&case, &hasty),
@@ -93,6 +93,54 @@ fn with_a_route_the_internet_must_be_one_of_the_positions() {
             .refused("connect", INTERNET, libc::EPERM);
         assert_eq!(verdict(&case, &both), (Verdict::Blocked, "rejected"));
     }
+}
+
+/// A network without IPv6 needs no canary of the internet's: the host sees that there is no such family in it.
+#[test]
+fn without_the_family_nothing_goes_out_by_it() {
+    let six = "tcp://[2001:db8::10]:4711";
+    let of = |transport| {
+        let attempt = Attempt::Connect {
+            transport,
+            positions: vec![Position::Gateway, Position::Internet],
+        };
+        case(attempt, &[Proof::Canary(CanaryKind::Tcp)])
+    };
+    let tried = |no_ipv6, errno| {
+        able().refused("connect", six, errno).with(|e| {
+            e.leads_to_range = true;
+            let witness = e.witness.as_mut().unwrap();
+            (witness.no_route, witness.no_ipv6) = (Some(false), no_ipv6);
+        })
+    };
+    let judged = |transport, evidence: &Evidence| verdict(&of(transport), evidence);
+    let absent = tried(Some(true), libc::EADDRNOTAVAIL);
+    let held = (Verdict::Blocked, "family-absent");
+    let no_target = (Verdict::Inconclusive, "target-not-alive");
+    assert_eq!(judged(Transport::Tcp6, &absent), held);
+    // By the probe's word alone, or by the other family's, it is not.
+    assert_eq!(judged(Transport::Tcp, &absent), no_target);
+    for unseen in [None, Some(false)] {
+        let evidence = tried(unseen, libc::EADDRNOTAVAIL);
+        assert_eq!(judged(Transport::Tcp6, &evidence), no_target);
+        let gateway = evidence.target(CanaryKind::Tcp, Position::Gateway, six);
+        let wanted = (Verdict::Inconclusive, "no-internet-canary");
+        assert_eq!(judged(Transport::Tcp6, &gateway), wanted);
+    }
+    // Nor by what stands in for the probe, whose network stack is its own.
+    let other = absent.clone();
+    let other = other.with(|e| e.witness.as_mut().unwrap().stands_in = true);
+    assert_eq!(judged(Transport::Tcp6, &other), no_target);
+    // And nothing but a refusal holds.
+    let unclear = tried(Some(true), libc::EIO);
+    let wanted = (Verdict::Inconclusive, "not-refused");
+    assert_eq!(judged(Transport::Tcp6, &unclear), wanted);
+    let silent = able().with(|e| {
+        let witness = e.witness.as_mut().unwrap();
+        (witness.no_route, witness.no_ipv6) = (Some(false), Some(true));
+    });
+    let wanted = (Verdict::Inconclusive, "not-tried");
+    assert_eq!(judged(Transport::Tcp6, &silent), wanted);
 }
 
 #[test]
@@ -190,7 +238,173 @@ fn a_connection_that_nobody_owns_up_to_is_undecided() {
         (Verdict::Inconclusive, "connected-unseen")
     );
     let page = accepted.fact("reply", INTERNET, "HTTP/1.1 403 blocked by policy");
-    assert_eq!(verdict(&case, &page), (Verdict::Blocked, "intercepted"));
+    // A proxy that says no to this may say yes to other words.
+    assert_eq!(
+        verdict(&case, &page),
+        (Verdict::Inconclusive, "answered-by-another")
+    );
+}
+
+/// A dns case whose direct ways are rejected, and what the sandbox's own resolver did.
+fn resolver(outcomes: &[Outcome], answer: Option<(u8, u16)>, asks_us: bool) -> Evidence {
+    const OWN: &str = "udp://127.0.0.11:53";
+    let server = "udp://203.0.113.10:53";
+    let mut evidence = able()
+        .target(CanaryKind::Dns, Position::Internet, server)
+        .refused("query", server, libc::ECONNREFUSED)
+        .fact("resolver", OWN, "");
+    for outcome in outcomes {
+        evidence = evidence.step("query", OWN, *outcome);
+    }
+    if let Some((code, records)) = answer {
+        evidence = evidence
+            .fact("reply", OWN, "50 bytes, hash")
+            .fact("dns-code", OWN, &code.to_string())
+            .fact("dns-records", OWN, &records.to_string());
+    }
+    evidence.with(|e| {
+        e.resolver_asks_us = asks_us;
+        e.leads_to_range = true;
+        e.witness.as_mut().unwrap().no_route = Some(false);
+    })
+}
+
+#[test]
+fn a_resolver_of_the_sandboxs_own_holds_only_where_it_is_known_whom_it_asks() {
+    let (case, _) = held_of("dns");
+    let silent = [Outcome::Timeout; 3];
+    let blocked = |reason| (Verdict::Blocked, reason);
+    let open = |reason| (Verdict::Inconclusive, reason);
+    for (outcomes, answer, of_others, of_ours) in [
+        // No such name, failed, refused, no data: where our name server is the only one that could have been asked.
+        (
+            &[Outcome::Ok][..],
+            Some((3, 0)),
+            open("resolver-elsewhere"),
+            blocked("intercepted"),
+        ),
+        (
+            &[Outcome::Ok],
+            Some((2, 0)),
+            open("resolver-elsewhere"),
+            blocked("intercepted"),
+        ),
+        (
+            &[Outcome::Ok],
+            Some((5, 0)),
+            open("resolver-elsewhere"),
+            blocked("intercepted"),
+        ),
+        (
+            &[Outcome::Ok],
+            Some((0, 0)),
+            open("resolver-elsewhere"),
+            blocked("intercepted"),
+        ),
+        // A yes that is none of ours, and what is no answer at all.
+        (
+            &[Outcome::Ok],
+            Some((0, 1)),
+            open("answered-by-another"),
+            open("answered-by-another"),
+        ),
+        (
+            &[Outcome::Ok],
+            None,
+            open("answered-by-another"),
+            open("answered-by-another"),
+        ),
+        // It took the question and says nothing.
+        (
+            &silent,
+            None,
+            open("resolver-elsewhere"),
+            blocked("dropped"),
+        ),
+        (
+            &silent[..2],
+            None,
+            open("resolver-elsewhere"),
+            open("too-few-tries"),
+        ),
+        (
+            &[Outcome::Errno(libc::EIO)],
+            None,
+            open("not-refused"),
+            open("not-refused"),
+        ),
+        // Nobody took it.
+        (
+            &[Outcome::Errno(libc::ECONNREFUSED)],
+            None,
+            blocked("rejected"),
+            blocked("rejected"),
+        ),
+        (
+            &[Outcome::Errno(libc::EPERM)],
+            None,
+            blocked("rejected"),
+            blocked("rejected"),
+        ),
+    ] {
+        let name = format!("{outcomes:?} {answer:?}");
+        let judged = |asks_us| verdict(&case, &resolver(outcomes, answer, asks_us));
+        assert_eq!(judged(false), of_others, "{name}");
+        assert_eq!(judged(true), of_ours, "{name}");
+        let reached = resolver(outcomes, answer, true).with(|e| e.touches.push(touch()));
+        assert_eq!(
+            verdict(&case, &reached),
+            (Verdict::Escaped, "canary-reached")
+        );
+    }
+    // Whatever the settings say: one that is not the engine's asks whom it likes.
+    let other = resolver(&[Outcome::Ok], Some((3, 0)), true).with(|e| {
+        let steps = e.inside.steps.iter_mut().map(|step| &mut step.target);
+        let facts = e.inside.facts.iter_mut().map(|fact| &mut fact.name);
+        for name in steps.chain(facts) {
+            *name = name.replace("127.0.0.11", "10.0.0.2");
+        }
+    });
+    assert_eq!(verdict(&case, &other), open("resolver-elsewhere"));
+}
+
+/// Another name server than ours that answers in its place is somebody who takes questions.
+#[test]
+fn a_name_server_in_the_place_of_ours_is_no_proof() {
+    let (case, _) = held_of("dns");
+    let server = "udp://203.0.113.10:53";
+    let answered = able()
+        .target(CanaryKind::Dns, Position::Internet, server)
+        .ok("query", server)
+        .fact("reply", server, "50 bytes, hash")
+        .with(|e| e.resolver_asks_us = true);
+    assert_eq!(
+        verdict(&case, &answered),
+        (Verdict::Inconclusive, "answered-by-another")
+    );
+}
+
+/// Targets are tried at once: the tries of one stand between those of another.
+#[test]
+fn tries_are_counted_by_their_target_in_whatever_order_they_come() {
+    let gateway = "tcp://10.0.0.1:4711";
+    let case = connect(&[Position::Gateway, Position::Internet]);
+    let both = able()
+        .target(CanaryKind::Tcp, Position::Internet, INTERNET)
+        .target(CanaryKind::Tcp, Position::Gateway, gateway);
+    let round = |evidence: Evidence| {
+        evidence.step("connect", INTERNET, Outcome::Timeout).step(
+            "connect",
+            gateway,
+            Outcome::Timeout,
+        )
+    };
+    let two = round(round(both));
+    assert_eq!(
+        verdict(&case, &two),
+        (Verdict::Inconclusive, "too-few-tries")
+    );
+    assert_eq!(verdict(&case, &round(two)), (Verdict::Blocked, "dropped"));
 }
 
 #[test]
