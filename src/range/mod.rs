@@ -251,10 +251,16 @@ impl Range {
                 found
             }
             Attempt::Http { urls, .. } => urls.iter().filter_map(|url| self.http(url)).collect(),
-            Attempt::Dns => all
-                .filter(|t| t.canary == CanaryKind::Dns)
-                .cloned()
-                .collect(),
+            Attempt::Dns => {
+                let servers: Vec<TargetSpec> = all
+                    .filter(|t| t.canary == CanaryKind::Dns)
+                    .cloned()
+                    .collect();
+                match servers.is_empty() {
+                    true => self.where_servers_would_stand(),
+                    false => servers,
+                }
+            }
             Attempt::ConnectUnix { to } => {
                 let scheme = match to {
                     UnixTarget::Abstract => "abstract:",
@@ -371,6 +377,22 @@ impl Range {
             address,
             ours,
         })
+    }
+
+    /// Only root may listen on port 53, and only where nobody else does. Without a canary, this machine's addresses are
+    /// tried all the same: a sandbox with no way out refuses them, and of any other nothing is proven by it.
+    fn where_servers_would_stand(&self) -> Vec<TargetSpec> {
+        let each = self.addresses.iter().flat_map(|ip| {
+            let at = std::net::SocketAddr::new(*ip, 53);
+            [format!("udp://{at}"), format!("tcp://{at}")]
+        });
+        each.map(|address| TargetSpec {
+            canary: CanaryKind::Dns,
+            position: Position::Host,
+            address,
+            ours: false,
+        })
+        .collect()
     }
 
     /// The IPv4 canary of this kind that is farthest from the sandbox: the internet, else loopback.

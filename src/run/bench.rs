@@ -118,7 +118,10 @@ impl Bench {
         let own_range = Baseline::new(identity(entry.net.as_ref()), identity(entry.user.as_ref()));
         let host_range = Baseline::new(None, None);
         let own = own_witness(&host_range)?;
-        let counts_swap = group.as_ref().is_some_and(|group| group.counts_swap());
+        // An engine's containers have groups, also where none can be made here.
+        let counts_swap = group
+            .as_ref()
+            .map_or_else(counts_swap_elsewhere, RunGroup::counts_swap);
         let machine = Machine {
             root,
             limiter: group.is_some(),
@@ -318,6 +321,30 @@ pub fn reap(hierarchy: Option<&Hierarchy>) -> Vec<String> {
     reaped.sort();
     reaped.dedup();
     reaped
+}
+
+/// Whether the kernel counts swap by cgroup, as groups of others show.
+fn counts_swap_elsewhere() -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts.lines().any(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [_, mount, kind, options, ..] = fields[..] else {
+            return false;
+        };
+        let mount = Path::new(mount);
+        match kind {
+            "cgroup" if options.split(',').any(|option| option == "memory") => {
+                mount.join("memory.memsw.usage_in_bytes").exists()
+            }
+            // The topmost group has no such file.
+            "cgroup2" => fs::read_dir(mount)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .any(|group| group.path().join("memory.swap.current").exists()),
+            _ => false,
+        }
+    })
 }
 
 /// Free swap space, in bytes.

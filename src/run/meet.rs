@@ -48,7 +48,9 @@ impl Instance<'_> {
         };
         for trial in &mut self.trials {
             let needs_not_root = trial.case.needs.contains(&Need::NotRoot);
-            trial.already_root = needs_not_root && (witness.uid == 0 || inside_uid == 0);
+            // A runtime's own process has a user of its own.
+            let seen_as_root = witness.uid == 0 && !witness.stands_in;
+            trial.already_root = needs_not_root && (seen_as_root || inside_uid == 0);
         }
         self.in_force = observe::in_force(&witness, ceilings.as_ref());
         self.not_engaged = self.is_a_launcher() && self.order.bench.adds_nothing(&witness);

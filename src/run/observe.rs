@@ -78,7 +78,12 @@ impl Meter {
         let both = now.memory.unwrap_or(0) + now.swap.unwrap_or(0);
         self.both_peak = self.both_peak.max(both);
         self.highest = self.highest.highest(now);
-        self.last = Some((Instant::now(), now));
+        // What has ended takes its time with it, where no group keeps it: then it was measured until now.
+        let ended = |(_, last): &(Instant, Counters)| now.cpu_usec < last.cpu_usec;
+        let of_tree = matches!(self.counted, Some(Counted::Tree(_)));
+        if !(of_tree && self.last.as_ref().is_some_and(ended)) {
+            self.last = Some((Instant::now(), now));
+        }
     }
 
     /// Threads that a runtime needs for itself were there before the attempt.

@@ -355,7 +355,7 @@ fn audit(folder: &Path, image: &str, arguments: &[&str]) -> Audit {
 }
 
 /// What of this run is on the engine, whatever its names.
-fn on_the_engine(pid: i32) -> Vec<String> {
+pub fn on_the_engine(pid: i32) -> Vec<String> {
     on_a_runtime(async {
         let engine = Engine::open(None).await.unwrap();
         let all = labelled(&engine, owner::RUN).await;

@@ -120,8 +120,29 @@ fn protections(library: &Library) -> String {
         };
         let _ = writeln!(page, "| `{name}` | {meaning} | {held} |");
     }
+    page.push_str(ON_AN_ENGINE);
+    for case in &library.cases {
+        let weakened = &case.weakened;
+        let set = weakened.for_backend("docker");
+        if set == weakened.for_backend("oci") {
+            continue;
+        }
+        let fixture = weakened.fixtures.iter().find(|(name, _)| name == "docker");
+        let held: Vec<String> = match fixture {
+            Some((_, fixture)) => vec![format!("no setting; `fixtures/{fixture}` lets it through")],
+            None => set.iter().map(|p| format!("`{}`", p.name())).collect(),
+        };
+        let _ = writeln!(page, "| `{}` | {} |", case.id, held.join(", "));
+    }
     page
 }
+
+const ON_AN_ENGINE: &str = "\n## On a container engine\n\n\
+    On `docker` the same names are taken away from what the project file says. `network` is then the host's own network, \
+    `user` is root, `capabilities` are those that the engine leaves to root and `CAP_SYS_ADMIN`, `seccomp` is \
+    `seccomp=unconfined`, and without `swap` the line is left out, so that the engine gives twice the memory. The sets are \
+    those above, but for:\n\n\
+    | case | held by |\n|---|---|\n";
 
 /// The library, a line a case, in Markdown.
 fn cases(library: &Library) -> String {

@@ -4,8 +4,9 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,12 +20,17 @@ use serde_json::Value;
 /// No audit here takes nearly as long, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Whether everything is there that the test needs: `root`, `docker` (an engine with the range's images), or a program. Else it says so, aloud; where the machine is
-/// one that has to have it (the test range, CI), the test fails instead.
+/// Whether everything is there that the test needs: `root`, `docker` (an engine with the range's images), `gvisor` (the
+/// engine's runtimes of that kind), or a program. Else it says so, aloud; where the machine is one that has to have it (the
+/// test range, CI), the test fails instead.
 pub fn have(needs: &[&str]) -> bool {
     let there = |need: &str| match need {
         "root" => nix::unistd::geteuid().is_root(),
-        "docker" => engine_answers() && range_image("BUSYBOX_ID").is_some(),
+        "docker" => engine_says("/_ping").is_some() && range_image("BUSYBOX_ID").is_some(),
+        "gvisor" => engine_says("/info").is_some_and(|info| {
+            let runtimes = ["\"runsc\":", "\"runsc-net\":"];
+            runtimes.iter().all(|name| info.contains(name))
+        }),
         program => std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
             .any(|folder| folder.join(program).is_file()),
     };
@@ -45,11 +51,17 @@ pub fn have(needs: &[&str]) -> bool {
     false
 }
 
-/// Whether somebody listens where `DOCKER_HOST` says. The system's own engine is not the range's, and not touched.
-fn engine_answers() -> bool {
-    let host = std::env::var("DOCKER_HOST").unwrap_or_default();
-    let socket = host.strip_prefix("unix://");
-    socket.is_some_and(|path| std::os::unix::net::UnixStream::connect(path).is_ok())
+/// What the engine answers that `DOCKER_HOST` names. The system's own engine is not the range's, and not touched.
+fn engine_says(path: &str) -> Option<String> {
+    let host = std::env::var("DOCKER_HOST").ok()?;
+    let mut engine = UnixStream::connect(host.strip_prefix("unix://")?).ok()?;
+    engine
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .ok()?;
+    write!(engine, "GET {path} HTTP/1.0\r\nHost: engine\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    engine.read_to_string(&mut answer).ok()?;
+    answer.contains(" 200 OK").then_some(answer)
 }
 
 /// An image of the range, by its line in `images.env`: `BUSYBOX_ID`, `BUSYBOX_DIGEST`.
