@@ -6,11 +6,13 @@ mod course;
 pub mod dose;
 mod facts;
 pub mod instance;
+mod meet;
 pub mod observe;
 pub mod records;
 mod runner;
 pub mod session;
 mod trial;
+mod watch;
 
 use std::cell::RefCell;
 use std::future::Future;

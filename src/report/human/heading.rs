@@ -21,16 +21,18 @@ pub(super) fn write(page: &mut Page<'_>, report: &SandboxReport) -> io::Result<(
         let names: Vec<_> = sandbox.without.iter().map(|p| p.name()).collect();
         page.row("without", &names.join(", "), Ink::Yellow)?;
     }
-    if !report.in_force.is_empty() {
-        let pairs = report
-            .in_force
-            .iter()
-            .map(|(name, value)| format!("{name} {value}"));
-        page.row(
-            "in force",
-            &pairs.collect::<Vec<_>>().join(style.dot()),
-            Ink::Plain,
-        )?;
+    let engine = report.in_force.iter().find(|(name, _)| name == "engine");
+    if let Some((_, engine)) = engine {
+        page.row("engine", engine, Ink::Plain)?;
+    }
+    let pairs: Vec<String> = report
+        .in_force
+        .iter()
+        .filter(|(name, _)| !is_of_engine(name))
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    if !pairs.is_empty() {
+        page.row("in force", &pairs.join(style.dot()), Ink::Plain)?;
     }
     for note in &report.notes {
         page.row("note", note, Ink::Yellow)?;
@@ -39,6 +41,14 @@ pub(super) fn write(page: &mut Page<'_>, report: &SandboxReport) -> io::Result<(
         page.row("failed", &format!("could not be audited: {why}"), Ink::Red)?;
     }
     page.line("")
+}
+
+/// What an engine says of itself, of the image and of the settings that it was given. It is in the JSON report; the page
+/// shows what the host read.
+fn is_of_engine(name: &str) -> bool {
+    ["engine", "image "]
+        .iter()
+        .any(|start| name.starts_with(start))
 }
 
 /// In words: the backend, what stands behind it, the level.
