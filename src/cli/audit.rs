@@ -14,11 +14,13 @@ use super::terminal;
 use crate::backend::command::find_program;
 use crate::backend::docker;
 use crate::case::{Case, Expect, Library};
+use crate::config::model::NetworkMode;
 use crate::config::{self, BackendKind, Project, RangeConfig, Sandbox};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::exit_code;
 use crate::gate::{self, Interrupted};
 use crate::host::hierarchy::Hierarchy;
+use crate::range::turn;
 use crate::report::live::{Event, Live};
 use crate::report::write::{ReportFile, claim_all};
 use crate::report::{Report, Summary, Tool, human, json, junit};
@@ -157,6 +159,15 @@ struct Plan {
     files: Files,
 }
 
+/// How long an audit waits for another one in the same network. Then it goes on, and says what it could not decide.
+const TURN: Duration = Duration::from_secs(600);
+
+/// Such a sandbox's canaries stand in a network that other audits stand in, too.
+fn has_an_engines_network(sandbox: &Sandbox) -> bool {
+    sandbox.backend == BackendKind::Docker
+        && sandbox.settings_in_force().network_mode != NetworkMode::None
+}
+
 /// The report files. They are claimed before anything else is looked at: no mistake may leave an older run's report
 /// standing for this one's.
 struct Files {
@@ -187,7 +198,23 @@ fn carry_out(
         .context("start the runtime")?;
     let began = (SystemTime::now(), Instant::now());
     let (report, code) = runtime.block_on(async {
-        let signals = Signals::listen().context("listen for signals")?;
+        let mut signals = Signals::listen().context("listen for signals")?;
+        let mut before = None;
+        let turn = async {
+            match plan.sandboxes.iter().any(has_an_engines_network) {
+                true => {
+                    turn::wait(TURN, || {
+                        eprintln!("waiting for the audit that is at work in this network")
+                    })
+                    .await
+                }
+                false => None,
+            }
+        };
+        let _turn = tokio::select! {
+            signal = signals.next() => { before = Some(signal); None }
+            turn = turn => turn,
+        };
         let bench = Bench::open(&plan.cases, &plan.sandboxes, &plan.range)?;
         needs_a_cgroup(&plan.sandboxes, &bench)?;
         let audit = Audit {
@@ -217,7 +244,7 @@ fn carry_out(
                     Happened::Trial(trial) => Event::TrialDone(trial),
                 });
             },
-            signals.first(&mut caught),
+            signals.first(before, &mut caught),
         )
         .await?;
         live.finish();

@@ -25,7 +25,8 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Interrupted {
+    /// Waits for the next one.
+    pub async fn next(&mut self) -> Interrupted {
         tokio::select! {
             _ = self.interrupt.recv() => Interrupted::Interrupt,
             _ = self.terminate.recv() => Interrupted::Terminate,
@@ -33,9 +34,12 @@ impl Signals {
         }
     }
 
-    /// Ends with the first signal and tells which it was.
-    pub async fn first(mut self, caught: &mut Option<Interrupted>) {
-        *caught = Some(self.next().await);
+    /// Ends with the first signal, which may have come before, and tells which it was.
+    pub async fn first(mut self, before: Option<Interrupted>, caught: &mut Option<Interrupted>) {
+        *caught = match before {
+            Some(signal) => Some(signal),
+            None => Some(self.next().await),
+        };
         eprintln!("stopping: what runs is being cleaned up; once more to leave at once");
         std::thread::spawn(leave_at_the_next);
     }

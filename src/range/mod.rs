@@ -30,6 +30,7 @@ mod registry;
 mod secrets;
 pub mod sentinel;
 mod token;
+pub mod turn;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

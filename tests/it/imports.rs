@@ -91,6 +91,7 @@ const MAP: &[(&str, &str, &[&str])] = &[
             "gate",
             "host",
             "protection",
+            "range",
             "report",
             "run",
             "safe_text",
