@@ -178,6 +178,8 @@ pub struct Witness {
     pub no_route: Option<bool>,
     /// Its network namespace holds no IPv6 address at all, loopback included, read from `/proc/PID/net`.
     pub no_ipv6: Option<bool>,
+    /// No route of its network goes by a gateway: nobody passes on what it sends.
+    pub no_gateway: Option<bool>,
     /// Its cgroup, as the host names it.
     pub cgroup: String,
     /// Its root folder is not the launcher's.

@@ -25,7 +25,29 @@ pub fn own(attempt: &mut Attempt) {
     for (name, value) in attempt.bounded(variables, MOST, "variables") {
         let hash = attempt.hash(&value);
         attempt.fact("env", shortened(&name), hash);
+        for part in parts(&value) {
+            let hash = attempt.hash(part);
+            attempt.fact("env-part", shortened(&name), hash);
+        }
     }
+}
+
+/// The shortest secret that is looked for inside a longer value, and how many parts of one value are.
+const SHORTEST_PART: usize = 8;
+const MOST_PARTS: usize = 32;
+
+/// A token stands in a URL, behind a prefix, in a list: what a value is made of, cut where no token goes on.
+fn parts(value: &[u8]) -> Vec<&[u8]> {
+    let narrow = value.split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
+    let wide = value.split(|byte| !byte.is_ascii_alphanumeric() && !b"_-.+/=~".contains(byte));
+    let mut parts: Vec<&[u8]> = narrow
+        .chain(wide)
+        .filter(|part| part.len() >= SHORTEST_PART && part.len() < value.len())
+        .collect();
+    parts.sort_unstable();
+    parts.dedup();
+    parts.truncate(MOST_PARTS);
+    parts
 }
 
 /// Reads `/proc/PID/environ` of PID 1, of the ancestors, and of every other process that can be seen. The same value

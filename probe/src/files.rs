@@ -93,13 +93,56 @@ fn expanded(asked: &[u8]) -> Vec<PathBuf> {
     let Some(rest) = asked.strip_prefix(b"~/") else {
         return vec![path(asked)];
     };
+    homes().iter().map(|home| home.join(path(rest))).collect()
+}
+
+/// The user's home: the variable's, and the one in the sandbox's `/etc/passwd`.
+fn homes() -> Vec<PathBuf> {
     let mut homes: Vec<PathBuf> = std::env::var_os("HOME")
         .into_iter()
         .map(PathBuf::from)
         .collect();
     homes.extend(home_of(sys::ids().0));
     homes.dedup();
-    homes.iter().map(|home| home.join(path(rest))).collect()
+    homes
+}
+
+/// So deep are folders looked at that nobody thought of, no more than so many, and so many are tried.
+const DEEP: usize = 3;
+const FOLDERS: usize = 20_000;
+const TRIED: usize = 16;
+
+/// The first folders near the root that an ordinary user may write, but for the kernel's own. Root may write them all,
+/// unless nobody may.
+fn writable() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut left = if sys::ids().1 == 0 { 0 } else { FOLDERS };
+    let mut level = vec![PathBuf::from("/")];
+    for _ in 0..DEEP {
+        let mut next = Vec::new();
+        for folder in level {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                let folder = entry.path();
+                if !is_folder || left == 0 || is_kernels(&folder) {
+                    continue;
+                }
+                left -= 1;
+                if found.len() < TRIED && sys::may_write(&folder) {
+                    found.push(folder.clone());
+                }
+                next.push(folder);
+            }
+        }
+        level = next;
+    }
+    found
+}
+
+fn is_kernels(folder: &Path) -> bool {
+    ["/proc", "/sys", "/dev"]
+        .iter()
+        .any(|own| folder == Path::new(own))
 }
 
 fn home_of(uid: u32) -> Option<PathBuf> {
@@ -165,6 +208,9 @@ pub fn places(attempt: &mut Attempt) -> Vec<PathBuf> {
         let points = attempt.bounded(mounts::points(&mountinfo), 1024, "mounts");
         places.extend(points.iter().map(|point| path(point)));
         places.extend(PLACES.iter().map(PathBuf::from));
+        places.extend(homes());
+        places.extend(std::env::current_dir());
+        places.extend(writable());
     }
     let mut seen = std::collections::BTreeSet::new();
     places.retain(|place| seen.insert(place.clone()));

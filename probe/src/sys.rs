@@ -535,3 +535,13 @@ pub const STDIN: RawFd = libc::STDIN_FILENO;
 pub const STDOUT: RawFd = libc::STDOUT_FILENO;
 /// See [`STDIN`].
 pub const STDERR: RawFd = libc::STDERR_FILENO;
+
+/// Whether this user may make files in a folder.
+pub fn may_write(folder: &std::path::Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(folder.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: the path is a string with its end, and outlives the call.
+    unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0 }
+}

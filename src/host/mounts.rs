@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How many translations of one path are looked at.
-const MOST: usize = 8;
+const MOST: usize = 64;
 
 /// One line of a mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,9 +22,18 @@ struct Mount {
 pub struct Translator {
     host: Vec<Mount>,
     inside: Vec<Mount>,
+    /// What was asked for: the host's folder, and where it is to appear.
+    binds: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Translator {
+    /// With the folders of the host that the sandbox was told to show. Its own table may not be seen, and may not tell: a
+    /// kernel of its own has its own.
+    pub fn with_binds(mut self, binds: impl IntoIterator<Item = (PathBuf, PathBuf)>) -> Self {
+        self.binds.extend(binds);
+        self
+    }
+
     /// Reads the tables of this process and of a sandbox's.
     pub fn of(pid: i32) -> Self {
         let table = |pid: &str| {
@@ -33,11 +42,28 @@ impl Translator {
         Self {
             host: table("self"),
             inside: table(&pid.to_string()),
+            binds: Vec::new(),
         }
     }
 
     /// The paths under which a file of the host appears inside, its own one left out.
     pub fn inside(&self, path: &Path) -> Vec<PathBuf> {
+        let bound = self.binds.iter().filter_map(|(host, inside)| {
+            let below = path.strip_prefix(host).ok()?;
+            Some(match below.as_os_str().is_empty() {
+                true => inside.clone(),
+                false => inside.join(below),
+            })
+        });
+        let mut found: Vec<PathBuf> = bound.chain(self.mounted(path)).collect();
+        found.retain(|inside| inside != path);
+        found.sort();
+        found.dedup();
+        found.truncate(MOST);
+        found
+    }
+
+    fn mounted(&self, path: &Path) -> Vec<PathBuf> {
         // The last mount at the longest point is the one that is seen.
         let Some(home) = self
             .host
@@ -51,8 +77,7 @@ impl Translator {
             return Vec::new();
         };
         let on_device = home.root.join(rest);
-        let mut found: Vec<PathBuf> = self
-            .inside
+        self.inside
             .iter()
             .filter(|mount| mount.device == home.device)
             .filter_map(|mount| {
@@ -62,12 +87,7 @@ impl Translator {
                     false => mount.point.join(below),
                 })
             })
-            .filter(|inside| inside != path)
-            .collect();
-        found.sort();
-        found.dedup();
-        found.truncate(MOST);
-        found
+            .collect()
     }
 
     /// These paths, and after them those under which the same files appear inside.
@@ -130,6 +150,7 @@ mod tests {
                  11 9 254:0 /etc /hostetc ro - ext4 /dev/vda rw\n\
                  12 9 0:30 / /shm rw - tmpfs tmpfs rw",
             ),
+            binds: Vec::new(),
         }
     }
 
@@ -146,6 +167,21 @@ mod tests {
         );
         assert_eq!(inside("/dev/shm/x"), [Path::new("/shm/x")]);
         assert_eq!(inside("/home/me"), [Path::new("/work space")]);
+    }
+
+    #[test]
+    fn what_was_asked_for_counts_where_no_table_is_seen() {
+        let asked = [
+            ("/".into(), "/host".into()),
+            ("/home/me".into(), "/w".into()),
+        ];
+        let blind = Translator::default().with_binds(asked);
+        let key = Path::new("/home/me/.ssh/id_rsa");
+        let both = [
+            Path::new("/host/home/me/.ssh/id_rsa"),
+            Path::new("/w/.ssh/id_rsa"),
+        ];
+        assert_eq!(blind.inside(key), both);
     }
 
     #[test]

@@ -233,6 +233,7 @@ pub fn witness(pid: i32, baseline: &Baseline) -> Option<Witness> {
         own_user_namespace: own_user_namespace(pid),
         no_route: routes::no_route(pid),
         no_ipv6: routes::no_ipv6(pid),
+        no_gateway: routes::no_gateway(pid),
         cgroup: fs::read_to_string(format!("/proc/{pid}/cgroup"))
             .map(|text| text.trim_end().replace('\n', " "))
             .unwrap_or_default(),

@@ -47,15 +47,28 @@ pub fn no_ipv6(pid: i32) -> Option<bool> {
 /// Whether every way out of the process's network ends in the network that these addresses are of: each gateway is one
 /// of them, and so is a neighbour in each network that is reached directly. `None` where it cannot be read.
 pub fn leads_to(pid: i32, addresses: &[IpAddr]) -> Option<bool> {
+    Some(ways(pid)?.iter().all(|way| way.ends_in(addresses)))
+}
+
+/// Whether no route goes by a gateway: what is sent reaches neighbours, and nobody passes it on. `None` where it cannot be
+/// read.
+pub fn no_gateway(pid: i32) -> Option<bool> {
+    Some(
+        ways(pid)?
+            .iter()
+            .all(|way| matches!(way, Way::Nowhere | Way::Into(_, 1..))),
+    )
+}
+
+/// The routes of both families.
+fn ways(pid: i32) -> Option<Vec<Way>> {
     let four = fs::read_to_string(format!("/proc/{pid}/net/route")).ok()?;
     let six = fs::read_to_string(format!("/proc/{pid}/net/ipv6_route")).unwrap_or_default();
-    let ways: Option<Vec<Way>> = four
-        .lines()
+    four.lines()
         .skip(1)
         .map(Way::of_ipv4)
         .chain(six.lines().map(Way::of_ipv6))
-        .collect();
-    Some(ways?.iter().all(|way| way.ends_in(addresses)))
+        .collect()
 }
 
 /// One route.

@@ -141,7 +141,12 @@ pub fn is_dead(name: &str) -> bool {
     ) else {
         return false;
     };
-    boot != boot_word() || proc::start_time(pid) != Some(started)
+    let (boot, namespace) = boot.split_once('.').unwrap_or((boot, ""));
+    if boot != boot_word() {
+        return true;
+    }
+    // Of an owner in another process namespace nothing can be told from here: its numbers are others.
+    namespace == pid_namespace() && proc::start_time(pid) != Some(started)
 }
 
 fn own_name() -> String {
@@ -150,7 +155,14 @@ fn own_name() -> String {
         .ok()
         .and_then(proc::start_time)
         .unwrap_or_default();
-    format!("run-{pid}-{started}-{}", boot_word())
+    format!("run-{pid}-{started}-{}.{}", boot_word(), pid_namespace())
+}
+
+/// The process namespace in which this process has its number.
+fn pid_namespace() -> String {
+    proc::namespace("self", "pid")
+        .map(|inode| inode.to_string())
+        .unwrap_or_default()
 }
 
 /// The first block of the boot id: enough to tell two boots of one machine apart.
@@ -182,6 +194,8 @@ mod tests {
         let mut parts: Vec<&str> = own.splitn(4, '-').collect();
         parts[2] = "1";
         assert!(is_dead(&parts.join("-")), "same pid, other start time");
+        let elsewhere = format!("{}1", parts.join("-"));
+        assert!(!is_dead(&elsewhere), "another process namespace");
         assert!(!is_dead("run-x"), "not a run's name");
         assert!(!is_dead("something"));
     }

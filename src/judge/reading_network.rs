@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use escape_audit_probe::wire::Outcome;
+use nix::libc;
 
 use crate::case::{Attempt, Position, Transport};
 use crate::evidence::{Step, Target};
@@ -34,6 +35,8 @@ pub fn dns(view: &View<'_>) -> Technique {
 /// Unix sockets.
 pub fn unix(view: &View<'_>) -> Technique {
     let names = |outcome| match refusal::of_socket(outcome) {
+        // Of a path that is too long, or no path at all: the probe's own failure.
+        _ if matches!(outcome, Outcome::Errno(libc::EINVAL | libc::ENAMETOOLONG)) => None,
         // No such name in this network namespace.
         Some("rejected") => Some("absent"),
         Some("refused") => Some("permission"),
@@ -93,11 +96,20 @@ fn is_of_network(reason: &str) -> bool {
     matches!(reason, "dropped" | "rejected" | "intercepted" | "no-route")
 }
 
+/// Somebody passes on what leaves the sandbox's own network. Our canaries stand on this machine's addresses, and what a
+/// firewall lets go beyond them it decides elsewhere (`FORWARD`, and not `INPUT`) and port by port.
+fn is_passed_on(view: &View<'_>) -> bool {
+    let witness = view.evidence.witness.as_ref();
+    view.has_own("net") && witness.and_then(|witness| witness.no_gateway) != Some(true)
+}
+
 /// Where there may be a way out, closed positions say nothing about the others: the internet has to be one of them.
 fn route(view: &View<'_>, egress: bool, held: Finding) -> Result<Finding, Finding> {
     let internet = |target: &Target| target.position == Position::Internet;
     let closed = no_route(view) || no_family(view);
-    if egress && !closed && !view.evidence.targets.iter().any(internet) {
+    let by_network = matches!(&held, Finding::Held { reason, .. } if is_of_network(reason));
+    let beyond = by_network && is_passed_on(view);
+    if egress && !closed && (beyond || !view.evidence.targets.iter().any(internet)) {
         let reason = "no-internet-canary";
         return Err(Finding::undecided(reason, reasons::sentence(reason)));
     }

@@ -206,6 +206,11 @@ impl Bench {
         folders
     }
 
+    /// The text without any secret of the user's.
+    pub fn without_secrets(&self, text: &str) -> String {
+        String::from_utf8_lossy(&self.plants.redact(text.as_bytes())).into_owned()
+    }
+
     /// The set-uid copy of the probe, where root could make one.
     pub fn set_uid(&self) -> Option<&Path> {
         self.set_uid.as_deref()

@@ -2,7 +2,6 @@
 
 use super::bench::Bench;
 use super::runner::Opened;
-use crate::backend::BackendError;
 use crate::config::Sandbox;
 use crate::report::SandboxReport;
 
@@ -37,8 +36,7 @@ impl Facts {
         // A launcher may have been given a secret as an argument.
         let mut shown = sandbox.clone();
         for argument in &mut shown.command {
-            let clean = bench.plants.redact(argument.as_bytes());
-            *argument = String::from_utf8_lossy(&clean).into_owned();
+            *argument = bench.without_secrets(argument);
         }
         let opened = backend.as_ref();
         SandboxReport {
@@ -46,7 +44,7 @@ impl Facts {
             digest: opened.ok().and_then(|backend| backend.digest(sandbox)),
             in_force,
             notes,
-            failed: opened.err().map(BackendError::to_string),
+            failed: opened.err().map(|error| bench.without_secrets(&error.text)),
         }
     }
 }

@@ -218,10 +218,6 @@ impl Instance<'_> {
             self.fault("left-behind", left);
         }
         let records = session.records;
-        for fault in &mut self.common.faults {
-            let clean = self.order.bench.plants.redact(fault.text.as_bytes());
-            fault.text = String::from_utf8_lossy(&clean).into_owned();
-        }
         for (id, trial) in self.trials.iter_mut().enumerate() {
             trial.told(records.inside(id), &self.nonce, self.order.bench);
             trial.look_at_sentinels(&self.nonce).await;
@@ -278,7 +274,10 @@ impl Instance<'_> {
     }
 
     fn made(self) -> Made {
-        let common = self.common;
+        let mut common = self.common;
+        for fault in &mut common.faults {
+            fault.text = self.order.bench.without_secrets(&fault.text);
+        }
         let shared = self.trials.len() > 1;
         Made {
             seen: self

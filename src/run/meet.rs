@@ -10,6 +10,7 @@ use super::observe::{self, Counted};
 use super::session::Session;
 use crate::case::{Attempt, Case, Danger, Need, UnixTarget, WriteInto};
 use crate::config::BackendKind;
+use crate::config::model::{Volume, VolumeSource};
 use crate::evidence::{Fault, Start};
 use crate::host::counters::Ceilings;
 use crate::host::mounts::Translator;
@@ -123,12 +124,22 @@ impl Instance<'_> {
                     | Attempt::EngineSocket { .. }
             )
         });
-        match &self.common.witness {
-            Some(witness) if about_files => Translator::of(witness.pid),
-            _ => Translator::default(),
+        if !about_files {
+            return Translator::default();
         }
+        let seen = match &self.common.witness {
+            Some(witness) if !witness.stands_in => Translator::of(witness.pid),
+            _ => Translator::default(),
+        };
+        let bind = |volume: &Volume| match &volume.source {
+            VolumeSource::Host(path) => {
+                let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+                Some((path, volume.inside.clone().into()))
+            }
+            _ => None,
+        };
+        seen.with_binds(self.order.settings.volumes.iter().filter_map(bind))
     }
-
     /// The name to look for among all processes. A launcher may have its payload started elsewhere, and a survivor is
     /// looked for everywhere; otherwise the group holds all that there is, and looking at every process costs more
     /// than the trial.

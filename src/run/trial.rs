@@ -128,7 +128,7 @@ impl<'a> Trial<'a> {
     fn find_secrets(&mut self, nonce: &str, bench: &Bench) {
         let evidence = &mut self.evidence;
         let mut found: Vec<SecretFound> = Vec::new();
-        for key in ["env", "file"] {
+        for key in ["env", "env-part", "file"] {
             for fact in evidence.inside.facts_of(key) {
                 let hash = std::str::from_utf8(&fact.value).unwrap_or_default();
                 let Some(secret) = bench.plants.match_secret(nonce, hash) else {

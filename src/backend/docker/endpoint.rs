@@ -33,10 +33,15 @@ impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
-            Self::Tcp(address) => write!(f, "tcp://{address}"),
-            Self::Tls(address, _) => write!(f, "tcp://{address} (TLS)"),
+            Self::Tcp(address) => write!(f, "tcp://{}", without_user(address)),
+            Self::Tls(address, _) => write!(f, "tcp://{} (TLS)", without_user(address)),
         }
     }
+}
+
+/// A password in an address is nobody's business.
+fn without_user(address: &str) -> &str {
+    address.rsplit_once('@').map_or(address, |(_, host)| host)
 }
 
 /// An address, and who named it.

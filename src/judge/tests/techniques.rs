@@ -162,7 +162,10 @@ fn what_another_network_says_proves_nothing_of_ours() {
     let unseen = silent.clone().with(|e| e.witness = None);
     assert_eq!(verdict(&case, &unseen), elsewhere);
     let leads_here = routed(silent.clone()).with(|e| e.leads_to_range = true);
-    assert_eq!(verdict(&case, &leads_here), (Verdict::Blocked, "dropped"));
+    let beyond = (Verdict::Inconclusive, "no-internet-canary");
+    assert_eq!(verdict(&case, &leads_here), beyond, "somebody passes it on");
+    let neighbours = leads_here.with(|e| e.witness.as_mut().unwrap().no_gateway = Some(true));
+    assert_eq!(verdict(&case, &neighbours), (Verdict::Blocked, "dropped"));
     // What its own kernel says holds in any network, and so does its own loopback.
     let denied = routed(egress(libc::EPERM));
     assert_eq!(verdict(&case, &denied), (Verdict::Blocked, "refused"));
@@ -265,7 +268,8 @@ fn resolver(outcomes: &[Outcome], answer: Option<(u8, u16)>, asks_us: bool) -> E
     evidence.with(|e| {
         e.resolver_asks_us = asks_us;
         e.leads_to_range = true;
-        e.witness.as_mut().unwrap().no_route = Some(false);
+        let witness = e.witness.as_mut().unwrap();
+        (witness.no_route, witness.no_gateway) = (Some(false), Some(true));
     })
 }
 
