@@ -10,3 +10,4 @@ pub mod probe;
 pub mod proc;
 pub mod routes;
 pub mod run_dir;
+pub mod written;

@@ -20,6 +20,7 @@ use crate::host::probe;
 use crate::host::proc::{self, Baseline};
 use crate::host::routes;
 use crate::host::run_dir::{self, RunDir};
+use crate::host::written;
 use crate::plan::Machine;
 use crate::range::plant::{self, Plants};
 use crate::range::{Entry, Mode, Options, Range, Stand};
@@ -56,6 +57,9 @@ struct Planted(PathBuf);
 
 impl Drop for Planted {
     fn drop(&mut self) {
+        if let Some(run_dir) = self.0.parent() {
+            written::remove_left(run_dir);
+        }
         plant::reap(&self.0);
     }
 }
@@ -317,6 +321,7 @@ pub fn reap(hierarchy: Option<&Hierarchy>) -> Vec<String> {
         }
     }
     for folder in run_dir::dead_runs() {
+        written::remove_left(&folder);
         let planted_left = plant::reap(&folder.join(plant::JOURNAL));
         if planted_left.is_empty() && fs::remove_dir_all(&folder).is_ok() {
             let name = folder.file_name();

@@ -116,8 +116,8 @@ impl Instance<'_> {
     async fn run(&mut self, backend: &dyn Backend, name: &str, folder: &Path) {
         let bench = self.order.bench;
         for trial in &mut self.trials {
-            if let Err(error) = trial.plant() {
-                return self.fault("harness-failed", format!("start a sentinel: {error}"));
+            if let Err(error) = trial.plant(bench.run_dir()) {
+                return self.fault("harness-failed", format!("prepare the attempt: {error}"));
             }
         }
         let doses = self.doses(&Translator::default());
@@ -233,7 +233,8 @@ impl Instance<'_> {
     /// Nothing of the sandbox stays: its processes, its group, its folder.
     fn sweep(&mut self, folder: &Path) {
         for trial in &mut self.trials {
-            trial.sweep(self.order.bench.range_of(self.order.sandbox));
+            let bench = self.order.bench;
+            trial.sweep(bench.range_of(self.order.sandbox), bench.run_dir());
         }
         self.end_by_name();
         if let Some(limiter) = self.limiter.take() {

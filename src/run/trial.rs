@@ -15,6 +15,7 @@ use crate::case::{Attempt, Case};
 use crate::evidence::{Evidence, Inside, SecretFound};
 use crate::host::engine;
 use crate::host::mounts::Translator;
+use crate::host::written;
 use crate::range::sentinel::Sentinel;
 use crate::range::{Range, TargetSpec, Token};
 
@@ -53,8 +54,11 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Starts what the attempt looks for.
-    pub(super) fn plant(&mut self) -> std::io::Result<()> {
+    /// Starts what the attempt looks for, and notes what it may leave.
+    pub(super) fn plant(&mut self, run_dir: &Path) -> std::io::Result<()> {
+        if matches!(self.case.attempt, Attempt::WriteFile { .. }) {
+            written::begin(run_dir, self.token.as_str())?;
+        }
         if matches!(self.case.attempt, Attempt::ListProcesses | Attempt::Signal) {
             let sentinel = Sentinel::start(&crate::range::myself(), None)?;
             self.sentinels.push(sentinel);
@@ -192,7 +196,11 @@ impl<'a> Trial<'a> {
     }
 
     /// Ends what was planted, and removes what was written.
-    pub(super) fn sweep(&mut self, range: &Range) {
+    pub(super) fn sweep(&mut self, range: &Range, run_dir: &Path) {
+        // The probe removes its files before it says that the attempt has ended.
+        if self.evidence.inside.done.is_some() {
+            written::done(run_dir, self.token.as_str());
+        }
         self.sentinels.clear();
         range.forget(&self.token);
         // A probe that was ended while it waited could not remove what it had written.
