@@ -43,8 +43,9 @@ pub fn remove_left(run_dir: &Path) {
             .lines()
             .filter_map(move |line| line.strip_prefix(sign))
     };
+    let is_done = |token: &str| of('-').any(|done| done == token);
     let left: Vec<&str> = of('+')
-        .filter(|token| !of('-').any(|done| done == *token))
+        .filter(|token| is_token(token) && !is_done(token))
         .collect();
     if left.is_empty() {
         return;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use escape_audit::host::proc;
 use nix::sys::signal::Signal;
 
-use crate::support::{Audit, Seen, folder, have, planted, run, runner, traces};
+use crate::support::{Audit, Seen, alone, folder, have, planted, run, runner, traces};
 
 /// A run of the whole library, when the first trials are decided and others are going on; what it has planted; and who
 /// lives in its network namespace.
@@ -227,4 +227,41 @@ fn after_sigkill_clean_reaps_too() {
     assert_gone(&planted, &spaces);
     // And there is nothing more to do.
     assert!(!clean().out.contains(&format!("run-{dead}-")));
+}
+
+/// What the probe writes wherever it may, it removes itself. Killed before that, the next run does.
+#[test]
+fn what_was_written_anywhere_goes_after_sigkill() {
+    if !have(&["root"]) {
+        return;
+    }
+    let _alone = alone();
+    let written = || -> BTreeSet<PathBuf> {
+        ["/run", "/dev/shm", "/etc"]
+            .iter()
+            .flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten())
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("ea-"))
+            .map(|entry| entry.path())
+            .collect()
+    };
+    let before = written();
+    let case = "filesystem/write-outside-scratch";
+    // Between its writing and its removing lies the blink of an eye: sooner or later one is caught.
+    for _ in 0..20 {
+        let mut audit = Audit::run(&["--sandbox", "unsandboxed", "--case", case]);
+        while audit.is_running() && written() == before {}
+        audit.signal(Signal::SIGKILL);
+        let left = written();
+        audit.finish_with_traces();
+        let status = std::process::Command::new(env!("CARGO_BIN_EXE_escape-audit"))
+            .arg("clean")
+            .status()
+            .unwrap();
+        assert!(status.success());
+        assert_eq!(written(), before);
+        if left != before {
+            return;
+        }
+    }
+    panic!("no run was killed in time");
 }
