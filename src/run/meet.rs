@@ -34,6 +34,10 @@ impl Instance<'_> {
             let fault = self.out_of_bounds(witness.as_ref().map(|witness| witness.pid), launcher);
             self.common.faults.extend(fault);
         }
+        let inside_as_root = matches!(session.records.start, Start::Seen { uid: 0, .. });
+        for trial in &mut self.trials {
+            trial.already_root = inside_as_root && trial.case.needs.contains(&Need::NotRoot);
+        }
         let Some(mut witness) = witness else { return };
         self.seen_by_name = proc::comm(witness.pid).as_deref() == Some(&self.thread_name);
         self.common.leads_to_range = self.order.sandbox.backend == BackendKind::Docker
@@ -43,15 +47,10 @@ impl Instance<'_> {
         let own_group = session.running.payload.as_ref();
         let own_group = own_group.filter(|_| observe::is_a_container(self.order.sandbox));
         let ceilings = own_group.map(Ceilings::read);
-        let inside_uid = match session.records.start {
-            Start::Seen { uid, .. } => uid,
-            _ => witness.uid,
-        };
+        // A runtime's own process has a user of its own.
+        let seen_as_root = witness.uid == 0 && !witness.stands_in;
         for trial in &mut self.trials {
-            let needs_not_root = trial.case.needs.contains(&Need::NotRoot);
-            // A runtime's own process has a user of its own.
-            let seen_as_root = witness.uid == 0 && !witness.stands_in;
-            trial.already_root = needs_not_root && (seen_as_root || inside_uid == 0);
+            trial.already_root |= seen_as_root && trial.case.needs.contains(&Need::NotRoot);
         }
         self.in_force = observe::in_force(&witness, ceilings.as_ref());
         self.not_engaged = self.is_a_launcher() && self.order.bench.adds_nothing(&witness);
@@ -140,6 +139,7 @@ impl Instance<'_> {
         };
         seen.with_binds(self.order.settings.volumes.iter().filter_map(bind))
     }
+
     /// The name to look for among all processes. A launcher may have its payload started elsewhere, and a survivor is
     /// looked for everywhere; otherwise the group holds all that there is, and looking at every process costs more
     /// than the trial.

@@ -180,25 +180,10 @@ impl<'a> Runner<'a> {
             .collect()
     }
 
-    /// Whether a sandbox that several shared did as one alone does, and this case came out decided.
     fn is_settled(&self, tried: &Tried) -> bool {
-        let evidence = &tried.evidence;
-        let went_well = evidence.inside.ended
-            && evidence.end == (End::ByItself { status: 0 })
-            && evidence.survivors.is_empty()
-            && evidence.contradictions.is_empty()
-            && evidence.faults.is_empty();
-        let able = Able::Proven {
-            by: "assumed".into(),
-        };
-        let assumed = Evidence {
-            able,
-            ..evidence.clone()
-        };
         let case = &self.audit.cases[tried.planned.case];
         let sandbox = &self.audit.sandboxes[tried.planned.sandbox];
-        let undecided = [Verdict::Inconclusive, Verdict::Error];
-        went_well && !undecided.contains(&judge(case, sandbox, &assumed).verdict)
+        is_settled(case, sandbox, &tried.evidence)
     }
 
     /// The verdict, once it is known whether the attempt is able.
@@ -412,7 +397,65 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// Whether what a case came to in a shared sandbox stands. What escaped by its own evidence did, however the sandbox fared:
+/// no repetition may lower it. Anything else counts where the sandbox did as one alone does and the case came out decided.
+fn is_settled(case: &Case, sandbox: &Sandbox, evidence: &Evidence) -> bool {
+    let by = "assumed".to_owned();
+    let assumed = Evidence {
+        able: Able::Proven { by },
+        ..evidence.clone()
+    };
+    let own = Evidence {
+        survivors: Vec::new(),
+        end: End::Unknown,
+        ..assumed.clone()
+    };
+    if judge(case, sandbox, &own).verdict == Verdict::Escaped {
+        return true;
+    }
+    let went_well = evidence.inside.ended
+        && evidence.end == (End::ByItself { status: 0 })
+        && evidence.survivors.is_empty()
+        && evidence.contradictions.is_empty()
+        && evidence.faults.is_empty();
+    let undecided = [Verdict::Inconclusive, Verdict::Error];
+    went_well && !undecided.contains(&judge(case, sandbox, &assumed).verdict)
+}
+
 /// What must work is its own control, and an unsandboxed trial is the control itself.
 fn needs_able(case: &Case, sandbox: &Sandbox) -> bool {
     case.expect == Expect::Blocked && sandbox.backend != BackendKind::Unsandboxed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::{CanaryKind, Library};
+    use crate::evidence::{Fault, Touch};
+
+    #[test]
+    fn what_escaped_in_a_shared_sandbox_is_never_tried_away() {
+        let library = Library::load(&[]).expect("the library");
+        let id = "network/tcp-egress";
+        let case = library.cases.iter().find(|case| case.id == id);
+        let case = case.expect("a case");
+        let sandbox = Sandbox::new("oci", BackendKind::Oci);
+        let mut evidence = Evidence::default();
+        evidence.faults.push(Fault {
+            code: "engine-gone",
+            text: "the engine hung up".into(),
+        });
+        assert!(
+            !is_settled(case, &sandbox, &evidence),
+            "it has to be made again"
+        );
+        evidence.touches.push(Touch {
+            canary: CanaryKind::Tcp,
+            address: "tcp://203.0.113.10:1".into(),
+            at_ms: 1,
+            late: false,
+            saw: Vec::new(),
+        });
+        assert!(is_settled(case, &sandbox, &evidence), "it escaped");
+    }
 }
