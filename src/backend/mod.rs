@@ -40,6 +40,11 @@ pub trait Backend {
     /// What stands behind the sandbox, as a digest: the root file system's, the launcher's.
     fn digest(&self, sandbox: &Sandbox) -> Option<String>;
 
+    /// Whether what leaves the sandbox comes out in a network of its engine's machine, and not on a wire beside it.
+    fn comes_out_here(&self) -> bool {
+        true
+    }
+
     /// What the backend says of a kernel that is not the host's, if it says so of this sandbox.
     fn own_kernel(&self, _sandbox: &Sandbox) -> Option<String> {
         None

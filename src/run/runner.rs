@@ -373,9 +373,10 @@ impl<'a> Runner<'a> {
             return;
         };
         let together = together.await;
-        evidence.leads_to_range &= together.reached;
-        let own = self.backends[index].as_ref().ok();
-        let own = own.and_then(|backend| backend.own_kernel(&self.audit.sandboxes[index]));
+        let backend = self.backends[index].as_ref().ok();
+        let comes_out_here = backend.is_some_and(|backend| backend.comes_out_here());
+        evidence.leads_to_range &= together.reached && comes_out_here;
+        let own = backend.and_then(|backend| backend.own_kernel(&self.audit.sandboxes[index]));
         let Start::Seen { boot, .. } = &evidence.start else {
             return;
         };

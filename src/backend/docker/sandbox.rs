@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
+use bollard::query_parameters::InspectNetworkOptions;
 
+use super::call::{Phase, call};
 use super::container::{Container, Ending};
 use super::engine::Engine;
 use super::health::Health;
@@ -17,6 +19,7 @@ use super::{host, owner, probe};
 use crate::backend::{
     Backend, BackendError, Enforces, Launch, Life, Opening, Pending, Running, Stop,
 };
+use crate::config::model::NetworkMode;
 use crate::config::{Sandbox, Settings};
 use crate::host::cgroup::Cgroup;
 
@@ -28,6 +31,8 @@ pub struct Docker {
     run: String,
     seccomp_profile: Option<String>,
     health: Rc<Health>,
+    /// Its network hangs on a bridge of the engine's machine.
+    on_a_bridge: bool,
     /// What was read back of the first container.
     in_force: RefCell<Vec<(String, String)>>,
     swept: Vec<String>,
@@ -48,9 +53,11 @@ impl Docker {
         let word = word(&sandbox.name);
         let docker = &engine.docker;
         let probe = probe::deliver(docker, &image.id, opening.run, &word, opening.probe).await?;
+        let on_a_bridge = is_bridge(&engine, &settings.network_mode).await;
         Ok(Self {
             image,
             probe,
+            on_a_bridge,
             run: opening.run.to_owned(),
             seccomp_profile,
             health: Rc::default(),
@@ -209,6 +216,10 @@ impl Backend for Docker {
         Some(self.image.digest())
     }
 
+    fn comes_out_here(&self) -> bool {
+        self.on_a_bridge
+    }
+
     fn own_kernel(&self, sandbox: &Sandbox) -> Option<String> {
         let facts = &self.engine.facts;
         let runtime = sandbox.settings.runtime.as_ref();
@@ -337,6 +348,19 @@ impl Life for Held {
     fn trouble(&mut self) -> Vec<BackendError> {
         std::mem::take(&mut self.trouble)
     }
+}
+
+/// Whether a network of the user's own is a bridge: a macvlan has gateways that look like ours, and its packets go another
+/// way.
+async fn is_bridge(engine: &Engine, network: &NetworkMode) -> bool {
+    let NetworkMode::Named(name) = network else {
+        return true;
+    };
+    let asked = engine
+        .docker
+        .inspect_network(name, None::<InspectNetworkOptions>);
+    let found = call(Phase::Inspect, asked).await;
+    found.is_ok_and(|network| network.driver.as_deref() == Some("bridge"))
 }
 
 /// The text of the filter's own file: the engine takes the text, and not the path.
