@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use crate::case::{CanaryKind, Ceiling};
+use crate::case::{CanaryKind, Ceiling, Position};
 use crate::evidence::{Count, Step, Target, Touch, outcome_name};
 
 /// So many different steps are shown.
@@ -43,10 +43,14 @@ pub fn of_steps<S: Borrow<Step>>(steps: impl IntoIterator<Item = S>) -> Vec<Stri
     lines
 }
 
-/// `the TCP canary at 203.0.113.10:4711 saw this trial's token after 12 ms`
-pub fn of_touch(touch: &Touch) -> String {
+/// `the TCP canary at 203.0.113.10:4711 saw this trial's token after 12 ms`; of one of these targets, whose it is.
+pub fn of_touch(touch: &Touch, targets: &[Target]) -> String {
+    let target = targets
+        .iter()
+        .find(|target| target.address == touch.address);
     format!(
-        "the {} canary at {} saw this trial's token after {} ms{}",
+        "the {}{} canary at {} saw this trial's token after {} ms{}",
+        target.map_or("", |target| whose(target.position)),
         canary(touch.canary),
         touch.address,
         touch.at_ms,
@@ -61,7 +65,8 @@ pub fn of_touch(touch: &Touch) -> String {
 /// `the TCP canary at 203.0.113.10:4711 was alive and silent`
 pub fn of_target(target: &Target) -> String {
     format!(
-        "the {} canary at {} was {}",
+        "the {}{} canary at {} was {}",
+        whose(target.position),
         canary(target.canary),
         target.address,
         if target.alive {
@@ -89,6 +94,14 @@ pub fn of_count(count: &Count) -> String {
         if count.by_host { "" } else { "by the probe: " },
         count.source,
     )
+}
+
+/// One in another sandbox is told from the host's own.
+fn whose(position: Position) -> &'static str {
+    match position {
+        Position::Sibling => "sibling's ",
+        _ => "",
+    }
 }
 
 fn canary(kind: CanaryKind) -> &'static str {

@@ -133,20 +133,26 @@ pub(super) fn of_this_machine(internet: &[IpAddr]) -> std::io::Result<Vec<(Posit
         if matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
             continue;
         }
-        let position = if ip.is_loopback() {
-            Position::Loopback
-        } else if internet.contains(&ip) {
-            Position::Internet
-        } else if is_bridge(&interface.interface_name) {
-            Position::Gateway
-        } else {
-            Position::Host
+        let position = match internet.contains(&ip) && !ip.is_loopback() {
+            true => Position::Internet,
+            false => of_machine(ip, &interface.interface_name),
         };
         found.push((position, ip));
     }
     found.sort_by_key(|(position, ip)| (*ip, *position));
     found.dedup();
     Ok(found)
+}
+
+/// What an address of the machine is to a container that comes out there.
+pub(super) fn of_machine(ip: IpAddr, interface: &str) -> Position {
+    if ip.is_loopback() {
+        Position::Loopback
+    } else if is_bridge(interface) {
+        Position::Gateway
+    } else {
+        Position::Host
+    }
 }
 
 /// Container engines and hypervisors name their bridges so.

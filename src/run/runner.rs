@@ -365,7 +365,8 @@ impl<'a> Runner<'a> {
         later.clone()
     }
 
-    /// What the engine's unrestricted container showed: whether its network is the canaries', and whether an ordinary
+    /// What the engine's unrestricted container showed: whether its network is the canaries', whether there is a way to those
+    /// on the engine's side (one that nobody reaches proves nothing by its silence), and whether an ordinary
     /// container of it is visible to the host while this one is not.
     async fn learn_of_engine(&self, index: usize, evidence: &mut Evidence) {
         let key = (index, Control::Unrestricted);
@@ -376,6 +377,11 @@ impl<'a> Runner<'a> {
         let backend = self.backends[index].as_ref().ok();
         let comes_out_here = backend.is_some_and(|backend| backend.comes_out_here());
         evidence.leads_to_range &= together.reached && comes_out_here;
+        let posts = backend.and_then(|backend| backend.posts());
+        for target in &mut evidence.targets {
+            let of_post = posts.filter(|posts| posts.holds(&target.address));
+            target.alive &= of_post.is_none_or(|posts| posts.is_vouched(&target.address));
+        }
         let own = backend.and_then(|backend| backend.own_kernel(&self.audit.sandboxes[index]));
         let Start::Seen { boot, .. } = &evidence.start else {
             return;

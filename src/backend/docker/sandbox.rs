@@ -6,12 +6,15 @@ use std::rc::Rc;
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
 use bollard::query_parameters::InspectNetworkOptions;
 
+use tokio::sync::OnceCell;
+
 use super::call::{Phase, call};
 use super::container::{Container, Ending};
 use super::engine::Engine;
 use super::health::Health;
 use super::image::{self, ImageFacts};
 use super::in_force::{self, Declared};
+use super::posts::{Plan, Standing};
 use super::spec::{self, Context};
 use super::streams::{Delivery, Streams};
 use super::sweep::{Which, sweep};
@@ -22,6 +25,8 @@ use crate::backend::{
 use crate::config::model::NetworkMode;
 use crate::config::{Sandbox, Settings};
 use crate::host::cgroup::Cgroup;
+use crate::range::Range;
+use crate::range::posts::Posts;
 
 /// The backend.
 pub struct Docker {
@@ -36,6 +41,9 @@ pub struct Docker {
     /// What was read back of the first container.
     in_force: RefCell<Vec<(String, String)>>,
     swept: Vec<String>,
+    network: NetworkMode,
+    /// The canaries on the engine's side, once they were asked for.
+    standing: OnceCell<Standing>,
 }
 
 impl Docker {
@@ -63,8 +71,30 @@ impl Docker {
             health: Rc::default(),
             in_force: RefCell::default(),
             swept: swept.removed,
+            network: sandbox.settings_in_force().network_mode,
+            standing: OnceCell::new(),
             engine,
         })
+    }
+
+    /// Starts the canaries on the engine's side, where there is a network to stand in.
+    async fn stand(&self, range: &Range) -> Result<(), BackendError> {
+        if self.network == NetworkMode::None {
+            return Ok(());
+        }
+        let plan = Plan {
+            docker: &self.engine.docker,
+            image: &self.image.id,
+            probe: &self.probe,
+            run: &self.run,
+            network: &self.network,
+        };
+        self.health.check(&self.engine.docker).await?;
+        let stands = self.standing.get_or_try_init(|| plan.stand(range));
+        stands
+            .await
+            .map(drop)
+            .map_err(|error| self.health.note(error))
     }
 
     fn body(&self, launch: &Launch<'_>) -> ContainerCreateBody {
@@ -216,6 +246,14 @@ impl Backend for Docker {
         Some(self.image.digest())
     }
 
+    fn stand_by<'a>(&'a self, range: &'a Range) -> Pending<'a, Result<(), BackendError>> {
+        Box::pin(self.stand(range))
+    }
+
+    fn posts(&self) -> Option<&Posts> {
+        self.standing.get().map(|standing| &standing.posts)
+    }
+
     fn comes_out_here(&self) -> bool {
         self.on_a_bridge
     }
@@ -232,6 +270,9 @@ impl Backend for Docker {
         let mut facts = self.engine.facts.listed(&self.engine.endpoint);
         facts.extend(self.image.listed());
         facts.extend(self.in_force.borrow().iter().cloned());
+        if let Some(standing) = self.standing.get() {
+            facts.extend(standing.listed());
+        }
         if !self.swept.is_empty() {
             facts.push(("swept of killed runs".into(), self.swept.join(", ")));
         }
