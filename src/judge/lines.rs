@@ -69,10 +69,10 @@ pub fn of_target(target: &Target) -> String {
         whose(target.position),
         canary(target.canary),
         target.address,
-        if target.alive {
-            "alive and silent"
-        } else {
-            "not alive"
+        match (target.alive, target.position) {
+            (true, _) => "alive and silent",
+            (false, Position::Sibling) => "not alive, or not to be reached from its host either",
+            (false, _) => "not alive",
         },
     )
 }

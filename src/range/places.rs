@@ -58,6 +58,11 @@ const METADATA: [IpAddr; 4] = [
     v6(0xfd00, 0xec2, 0x254),
 ];
 
+/// Whether this is where a metadata service is asked: there, nothing else of ours stands.
+pub(super) fn is_metadata(ip: IpAddr) -> bool {
+    METADATA.contains(&ip)
+}
+
 /// The address that the canary name server gives for every name.
 pub(super) const INTERNET: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 
@@ -187,8 +192,7 @@ pub(super) fn spots(ground: &Ground) -> Vec<Spot> {
         Ground::Loopback => own.filter(|(_, ip)| ip.is_loopback()).collect(),
         Ground::Here(addresses) => addresses.clone(),
     };
-    let is_metadata = |ip: &IpAddr| METADATA.contains(ip);
-    for (position, ip) in places.iter().filter(|(_, ip)| !is_metadata(ip)) {
+    for (position, ip) in places.iter().filter(|(_, ip)| !is_metadata(*ip)) {
         let (position, ip) = (*position, *ip);
         add(CanaryKind::Tcp, position, Wire::Stream, ip, 0);
         add(CanaryKind::Udp, position, Wire::Datagram, ip, 0);

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::canary::conversation;
-use super::places::of_machine;
+use super::places::{is_metadata, of_machine};
 use super::registry::Registry;
 use super::{Range, RangeError, TargetSpec, Token, is_aimed_at};
 use crate::case::{Attempt, CanaryKind, Position, Transport};
@@ -45,7 +45,7 @@ impl Ground {
     fn position(&self, ip: IpAddr, interface: &str) -> Option<Position> {
         match self {
             Self::Beside(known) => known.contains(&ip).then_some(Position::Sibling),
-            Self::Machine => Some(of_machine(ip, interface)),
+            Self::Machine => (!is_metadata(ip)).then(|| of_machine(ip, interface)),
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::{Alone, Audit, Seen, alone, folder, have, range_image, runner, text};
 
 /// The kernel says "unreachable" only so often in a second, and a reset as often as it is asked for.
-const REJECT: [&str; 2] = ["-p tcp -j REJECT --reject-with tcp-reset", "-j REJECT"];
+pub const REJECT: [&str; 2] = ["-p tcp -j REJECT --reject-with tcp-reset", "-j REJECT"];
 
 const INTERNET: &str = "internet = ['203.0.113.10', '2001:db8::10']";
 
@@ -23,13 +23,19 @@ fn ran(program: &str, arguments: &[&str]) -> String {
 }
 
 /// A network of this test's own, and the rules for what comes from it. Dropped, both are gone.
-struct Network {
-    name: String,
+pub struct Network {
+    pub name: String,
     rules: Vec<(&'static str, Vec<String>)>,
 }
 
 impl Network {
-    fn new(word: &str, options: &[&str]) -> Self {
+    /// One whose containers do not reach each other: what is tried is the way out.
+    pub fn apart(word: &str, options: &[&str]) -> Self {
+        let apart = "com.docker.network.bridge.enable_icc=false";
+        Self::new(word, &[&["--opt", apart], options].concat())
+    }
+
+    pub fn new(word: &str, options: &[&str]) -> Self {
         let name = format!("ea-it-{}-{word}", std::process::id());
         let bridge = format!("com.docker.network.bridge.name={}", bridge(&name));
         let mut arguments = vec!["network", "create", "--opt", &bridge];
@@ -42,8 +48,10 @@ impl Network {
         }
     }
 
-    /// What comes from this network's containers meets these rules first, in this order.
-    fn closed_by(mut self, rules: &[&str]) -> Self {
+    /// What comes from this network's containers meets these rules first, in this order; but for answers, as everywhere:
+    /// who is asked from outside may answer.
+    pub fn closed_by(mut self, rules: &[&str]) -> Self {
+        let rules = [&["-m conntrack --ctstate ESTABLISHED -j ACCEPT"], rules].concat();
         for rule in rules.iter().rev() {
             for program in ["iptables", "ip6tables"] {
                 let four = program == "iptables";
@@ -90,7 +98,7 @@ impl Drop for Network {
 }
 
 /// A hardened container but for these lines.
-fn hardened(name: &str, lines: &str) -> String {
+pub fn hardened(name: &str, lines: &str) -> String {
     let image = range_image("BUSYBOX_ID").unwrap();
     let mut table =
         format!("[sandbox.{name}]\nbackend = \"docker\"\nimage_id = \"{image}\"\n{lines}\n");
@@ -117,13 +125,18 @@ fn hardened(name: &str, lines: &str) -> String {
     table
 }
 
-fn on(network: &Network) -> String {
+pub fn on(network: &Network) -> String {
     format!("network_mode = \"{}\"", network.name)
 }
 
 /// Audits these sandboxes with these cases. On a machine's own addresses only one audit at a time has the ports of name
 /// servers and metadata services: another that goes on beside this one is waited for.
-fn audit(_alone: &Alone, project: &str, cases: &[&str], prepare: impl Fn(&mut Command)) -> Seen {
+pub fn audit(
+    _alone: &Alone,
+    project: &str,
+    cases: &[&str],
+    prepare: impl Fn(&mut Command),
+) -> Seen {
     let folder = folder();
     let config = folder.path().join("escape-audit.toml");
     std::fs::write(&config, project).unwrap();
@@ -150,7 +163,7 @@ fn audit(_alone: &Alone, project: &str, cases: &[&str], prepare: impl Fn(&mut Co
 }
 
 #[track_caller]
-fn expect(seen: &Seen, wanted: &[(&str, &str, &str, &str)]) {
+pub fn expect(seen: &Seen, wanted: &[(&str, &str, &str, &str)]) {
     for (sandbox, case, verdict, reason) in wanted {
         let trial = trial(seen, sandbox, case);
         let judged = (text(&trial["verdict"]), text(&trial["reason"]));
@@ -159,7 +172,7 @@ fn expect(seen: &Seen, wanted: &[(&str, &str, &str, &str)]) {
 }
 
 #[track_caller]
-fn trial<'a>(seen: &'a Seen, sandbox: &str, case: &str) -> &'a Value {
+pub fn trial<'a>(seen: &'a Seen, sandbox: &str, case: &str) -> &'a Value {
     let mut trials = seen.trials().iter();
     trials
         .find(|trial| trial["sandbox"] == sandbox && trial["case"] == case)
@@ -174,7 +187,7 @@ const EGRESS: [&str; 4] = [
 ];
 
 /// The rules here close this machine's own addresses. What a gateway passes on, other rules decide, port by port.
-const UNDECIDED: (&str, &str) = ("INCONCLUSIVE", "no-internet-canary");
+pub const UNDECIDED: (&str, &str) = ("INCONCLUSIVE", "no-internet-canary");
 
 #[test]
 fn a_firewall_is_judged_by_every_way_out() {
@@ -182,11 +195,11 @@ fn a_firewall_is_judged_by_every_way_out() {
         return;
     }
     let alone = alone();
-    let rejects = Network::new("rejects", &[]).closed_by(&REJECT);
-    let drops = Network::new("drops", &[]).closed_by(&["-j DROP"]);
-    let open = Network::new("open", &[])
+    let rejects = Network::apart("rejects", &[]).closed_by(&REJECT);
+    let drops = Network::apart("drops", &[]).closed_by(&["-j DROP"]);
+    let open = Network::apart("open", &[])
         .closed_by(&[&["-d 203.0.113.10 -j ACCEPT"], &REJECT[..]].concat());
-    let reverse = Network::new("reverse", &[]).closed_by(&[
+    let reverse = Network::apart("reverse", &[]).closed_by(&[
         "-p tcp -d 203.0.113.10 -j REJECT --reject-with tcp-reset",
         "-d 203.0.113.10 -j REJECT",
     ]);
@@ -238,7 +251,7 @@ fn a_firewall_is_judged_by_every_way_out() {
     assert_eq!(seen.status, 3, "{}{}", seen.out, seen.err);
 }
 
-fn reached(trial: &Value) -> Vec<&str> {
+pub fn reached(trial: &Value) -> Vec<&str> {
     let touches = trial["observed"]["touches"].as_array();
     let touches = touches.unwrap_or_else(|| panic!("no touches in {trial:#}"));
     touches
@@ -255,9 +268,9 @@ fn names_that_an_internal_network_still_resolves_carry_data_out() {
     }
     const CASES: [&str; 2] = ["network/dns-egress", "network/tcp-egress"];
     let alone = alone();
-    let forwards = Network::new("forwards", &["--internal"])
+    let forwards = Network::apart("forwards", &["--internal"])
         .closed_by(&[&["-p udp -d 192.0.2.1 --dport 53 -j ACCEPT"], &REJECT[..]].concat());
-    let silent = Network::new("silent", &["--internal"]).closed_by(&REJECT);
+    let silent = Network::apart("silent", &["--internal"]).closed_by(&REJECT);
     // To the engine's name servers, which nobody here knows; and to one that is ours.
     let known = format!("{}\ndns = [\"192.0.2.1\"]", on(&silent));
     let project = format!(

@@ -7,6 +7,7 @@ mod bad_input;
 mod bubblewrap;
 mod docker;
 mod docker_networks;
+mod docker_posts;
 mod docker_sandboxes;
 mod engine;
 mod imports;
