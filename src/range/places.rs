@@ -73,7 +73,7 @@ pub(super) enum Ground {
     Own,
     /// On the host's loopback alone.
     Loopback,
-    /// In the harness's own network, on these addresses of this machine.
+    /// In the harness's own network, on these addresses of this machine; on those that are the internet others listen.
     Here(Vec<(Position, IpAddr)>),
 }
 
@@ -119,9 +119,8 @@ impl Ground {
     }
 }
 
-/// The addresses of this machine, with what they are to a container: the bridge that it hangs on, what the user said
-/// plays the internet, or just the host.
-pub(super) fn of_this_machine(internet: &[IpAddr]) -> std::io::Result<Vec<(Position, IpAddr)>> {
+/// The addresses of this machine, with what they are to a container: the bridge that it hangs on, or just the host.
+pub(super) fn of_this_machine() -> std::io::Result<Vec<(Position, IpAddr)>> {
     let mut found = Vec::new();
     for interface in getifaddrs()? {
         let Some(address) = interface.address else {
@@ -138,10 +137,7 @@ pub(super) fn of_this_machine(internet: &[IpAddr]) -> std::io::Result<Vec<(Posit
         if matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
             continue;
         }
-        let position = match internet.contains(&ip) && !ip.is_loopback() {
-            true => Position::Internet,
-            false => of_machine(ip, &interface.interface_name),
-        };
+        let position = of_machine(ip, &interface.interface_name);
         found.push((position, ip));
     }
     found.sort_by_key(|(position, ip)| (*ip, *position));
@@ -190,7 +186,12 @@ pub(super) fn spots(ground: &Ground) -> Vec<Spot> {
     let places: Vec<(Position, IpAddr)> = match ground {
         Ground::Own => own.collect(),
         Ground::Loopback => own.filter(|(_, ip)| ip.is_loopback()).collect(),
-        Ground::Here(addresses) => addresses.clone(),
+        Ground::Here(addresses) => {
+            let near = addresses
+                .iter()
+                .filter(|(position, _)| *position != Position::Internet);
+            near.copied().collect()
+        }
     };
     for (position, ip) in places.iter().filter(|(_, ip)| !is_metadata(*ip)) {
         let (position, ip) = (*position, *ip);
@@ -261,6 +262,8 @@ mod tests {
             (Position::Internet, internet),
         ]);
         let spots = spots(&ground);
+        // The harness may send to a canary elsewhere, and listens on no address of it.
+        assert!(ground.holds(internet) && !spots.iter().any(|spot| spot.ip == internet));
         assert!(spots.iter().all(|spot| ground.holds(spot.ip)));
         assert!(!spots.iter().any(|spot| spot.canary == CanaryKind::Http));
         assert!(!ground.holds(METADATA[0]) && !ground.holds(v4(203, 0, 113, 11)));

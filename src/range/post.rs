@@ -197,6 +197,7 @@ fn spec(told: &Message, ground: &Ground) -> Option<TargetSpec> {
         position: ground.position(at.ip(), interface)?,
         address: format!("{scheme}://{at}"),
         ours: true,
+        beyond: false,
     })
 }
 

@@ -106,7 +106,7 @@ pub async fn run(
     }
     backends.resize_with(audit.sandboxes.len(), || Err(never_opened()));
     let planned = audit.planned(bench);
-    let runner = Runner::new(audit, bench, &backends, &planned);
+    let mut runner = Runner::new(audit, bench, &backends, &planned);
     // What mostly waits starts first and goes on beside the rest.
     let (waiting, short): (Vec<Unit>, Vec<Unit>) =
         runner.units(planned).into_iter().partition(|unit| {

@@ -227,7 +227,10 @@ impl<'a> Runner<'a> {
     }
 
     /// Lets every backend remove what is left of its sandboxes, also of those that were given up halfway.
-    pub(super) async fn close(&self) {
+    pub(super) async fn close(&mut self) {
+        // What was begun and given up holds containers as long as somebody may ask for it.
+        self.able_together.clear();
+        self.forget_able();
         for (index, backend) in self.backends.iter().enumerate() {
             if let Ok(backend) = backend {
                 let left = backend.close().await;

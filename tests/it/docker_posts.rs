@@ -17,6 +17,9 @@ use crate::docker_networks::{
 };
 use crate::support::{Audit, Seen, alone, folder, have, text};
 
+/// Containers of such a network do not reach each other.
+const APART: [&str; 2] = ["--opt", "com.docker.network.bridge.enable_icc=false"];
+
 const EGRESS: [&str; 2] = ["network/tcp-egress", "network/udp-egress"];
 
 /// The targets of a trial that stand beside the sandbox.
@@ -35,7 +38,7 @@ fn a_sibling_is_reached_where_the_network_lets_it() {
     let alone = alone();
     // Two networks that lead nowhere: in one containers reach each other, in the other they do not.
     let together = Network::new("together", &[]).closed_by(&REJECT);
-    let apart = Network::apart("apart", &[]).closed_by(&REJECT);
+    let apart = Network::new("apart", &APART).closed_by(&REJECT);
     let project = format!(
         "{}{}{}",
         hardened("together", &on(&together)),
@@ -104,7 +107,7 @@ fn a_sibling_that_died_proves_nothing_by_its_silence() {
         return;
     }
     let _alone = alone();
-    let network = Network::apart("died", &[]).closed_by(&REJECT);
+    let network = Network::new("died", &APART).closed_by(&REJECT);
     let folder = folder();
     let mut audit = started(folder.path(), &network, &EGRESS[1..]);
     let sibling = until_it_stands(&mut audit);
@@ -199,7 +202,7 @@ fn on_an_engine_of_another_network_the_canaries_stand_in_containers() {
         return;
     }
     let alone = alone();
-    let closed = Network::apart("elsewhere", &[]).closed_by(&REJECT);
+    let closed = Network::new("elsewhere", &APART).closed_by(&REJECT);
     let project = format!(
         "{}{}{}",
         hardened("bridge", "network_mode = \"bridge\""),
