@@ -114,3 +114,38 @@ fn canary(kind: CanaryKind) -> &'static str {
         CanaryKind::Engine => "engine",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_siblings_canary_is_told_from_the_hosts() {
+        let mut target = Target {
+            canary: CanaryKind::Tcp,
+            position: Position::Sibling,
+            address: "tcp://172.17.0.3:9".into(),
+            alive: false,
+            beyond: false,
+        };
+        let touch = Touch {
+            canary: CanaryKind::Tcp,
+            address: target.address.clone(),
+            at_ms: 7,
+            late: false,
+            saw: Vec::new(),
+        };
+        let at = "TCP canary at tcp://172.17.0.3:9";
+        let told = of_touch(&touch, std::slice::from_ref(&target));
+        assert_eq!(
+            told,
+            format!("the sibling's {at} saw this trial's token after 7 ms")
+        );
+        let told = of_target(&target);
+        assert!(told.starts_with(&format!("the sibling's {at} was not alive, or")));
+        target.position = Position::Gateway;
+        let told = of_touch(&touch, std::slice::from_ref(&target));
+        assert!(told.starts_with(&format!("the {at} saw")), "{told}");
+        assert_eq!(of_target(&target), format!("the {at} was not alive"));
+    }
+}
