@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::gating::Gating;
 use crate::case::{Filter, Level, Severity};
+use crate::config::Date;
 use crate::protection::{PROTECTIONS, Protection};
 
 /// Attack your sandbox on every commit, and prove that it holds.
@@ -31,6 +33,8 @@ pub enum Command {
     Explain(Explain),
     /// Check case files, and say everything that is wrong with them
     Lint(Lint),
+    /// Waive an escape in one sandbox until a day: append `[[gate.waiver]]` to the project file
+    Waive(Waive),
     /// Remove what killed runs left behind
     Clean,
 }
@@ -74,6 +78,9 @@ pub struct Run {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub selection: Selection,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub gating: Gating,
     /// How many short trials at a time [default: twice the CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: Option<u16>,
@@ -130,6 +137,31 @@ pub struct Lint {
     /// A folder of `<category>/<name>.toml` [default: the library itself]
     #[arg(value_name = "DIR")]
     pub folder: Option<PathBuf>,
+}
+
+/// `waive`.
+#[derive(Debug, Args)]
+pub struct Waive {
+    /// The case's id; a pattern would also excuse cases that nobody has written yet
+    pub case: String,
+    /// The sandbox in which it is waived, and no other
+    #[arg(long, value_name = "NAME")]
+    pub sandbox: String,
+    /// The last day on which the waiver counts
+    #[arg(long, value_name = "DATE")]
+    pub until: Date,
+    /// Why you live with it; it stands in every report
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// Where it is followed up
+    #[arg(long, value_name = "TEXT")]
+    pub ticket: Option<String>,
+    /// The project file [default: escape-audit.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// More cases: a folder of `<category>/<name>.toml`; may be given more than once
+    #[arg(long = "cases", value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
 }
 
 /// Which cases.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::case::keys::KEYS as CASE_KEYS;
 use crate::case::names::TAGS;
-use crate::config::keys::{KEYS as PROJECT_KEYS, SANDBOX, backends_of};
+use crate::config::keys::{KEYS as PROJECT_KEYS, SANDBOX, WAIVER, backends_of};
 use crate::diag::CODES;
 use crate::diag::schema::Key;
 use crate::protection::PROTECTIONS;
@@ -55,6 +55,7 @@ fn tables(page: &mut String, keys: &[Key], note: impl Fn(&Key) -> String) {
             table = Some(key.table);
             let title = match key.table {
                 "" => "Top of the file".into(),
+                WAIVER => format!("`[[{WAIVER}]]`"),
                 table => format!("`[{table}]`"),
             };
             // Writing to a String cannot fail.

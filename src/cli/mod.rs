@@ -4,11 +4,13 @@ pub mod args;
 pub mod audit;
 pub mod docs;
 pub mod explain;
+pub mod gating;
 pub mod lint;
 pub mod list;
 pub mod proof;
 pub mod signals;
 pub mod terminal;
+pub mod waive;
 
 use std::io::{self, Write};
 
@@ -41,6 +43,7 @@ pub fn main() -> i32 {
         Command::List(list) => show_list(list),
         Command::Explain(explain) => show_case(explain),
         Command::Lint(lint) => check_cases(lint),
+        Command::Waive(waive) => waive::waive(waive),
         Command::Clean => audit::clean(),
     };
     done.unwrap_or_else(|error| {

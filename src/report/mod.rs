@@ -1,5 +1,6 @@
 //! The complete result, and one pure file a format.
 
+pub mod decided;
 pub mod human;
 pub mod json;
 pub mod junit;

@@ -22,3 +22,4 @@ mod reports;
 mod scenarios;
 mod support;
 mod survivors;
+mod waivers;

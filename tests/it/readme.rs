@@ -137,8 +137,10 @@ fn our_arguments(line: &str) -> Vec<Vec<String>> {
             .find_map(|call| text.strip_prefix(call))?;
             // A sentence or a picture, and the hidden helpers, are no calls.
             let word = rest.split(' ').next()?;
-            ["run", "prove", "list", "explain", "lint", "clean"]
-                .contains(&word)
+            [
+                "run", "prove", "list", "explain", "lint", "clean", "waive", "baseline", "diff",
+            ]
+            .contains(&word)
                 .then(|| {
                     let words = rest.split(' ').filter(|word| !word.is_empty());
                     let words = words.map(|word| word.trim_matches(['\'', '"']).to_owned());
