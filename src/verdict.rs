@@ -36,6 +36,16 @@ impl Verdict {
         }
     }
 
+    /// Proven to be as it should.
+    pub fn holds(self) -> bool {
+        matches!(self, Self::Allowed | Self::Blocked)
+    }
+
+    /// Proven not to be as it should.
+    pub fn escapes(self) -> bool {
+        matches!(self, Self::Broken | Self::Escaped)
+    }
+
     /// All verdicts, best first.
     pub const ALL: [Self; 7] = [
         Self::Allowed,

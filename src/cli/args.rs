@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::gating::Gating;
-use crate::case::{Filter, Level, Severity};
+use crate::case::{Filter, Level, Partition, Severity};
 use crate::config::Date;
 use crate::protection::{PROTECTIONS, Protection};
 
@@ -33,6 +33,9 @@ pub enum Command {
     Explain(Explain),
     /// Check case files, and say everything that is wrong with them
     Lint(Lint),
+    /// Remember what held, and hold a later audit against it
+    #[command(subcommand)]
+    Baseline(Baseline),
     /// Waive an escape in one sandbox until a day: append `[[gate.waiver]]` to the project file
     Waive(Waive),
     /// Remove what killed runs left behind
@@ -139,6 +142,29 @@ pub struct Lint {
     pub folder: Option<PathBuf>,
 }
 
+/// `baseline`.
+#[derive(Debug, Subcommand)]
+pub enum Baseline {
+    /// Write a baseline from a JSON report, to be committed
+    Write {
+        /// A report that `run --json FILE` wrote
+        #[arg(value_name = "REPORT")]
+        report: PathBuf,
+        /// The baseline's file [default: standard output]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Hold a JSON report against a baseline
+    Check {
+        /// A file that `baseline write` made
+        #[arg(value_name = "BASELINE")]
+        baseline: PathBuf,
+        /// A report that `run --json FILE` wrote
+        #[arg(value_name = "REPORT")]
+        report: PathBuf,
+    },
+}
+
 /// `waive`.
 #[derive(Debug, Args)]
 pub struct Waive {
@@ -185,6 +211,9 @@ pub struct Selection {
     /// The level of paranoia: what must hold [default: the sandbox's own]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub level: Option<LevelName>,
+    /// Only this part of the cases, for audits that share the work: `hash:1/3`
+    #[arg(long, value_name = "hash:M/N")]
+    pub partition: Option<Partition>,
 }
 
 impl Selection {
@@ -196,6 +225,7 @@ impl Selection {
             tags: self.tags.clone(),
             severity: self.severity.map(Severity::from),
             level: self.level.map(Level::from),
+            partition: self.partition,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The gate's options on the command line, and the rules that they and the project file make.
 
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -16,6 +17,9 @@ pub struct Gating {
     /// Escapes of a lower severity are shown and do not fail; what is broken or undecided always does
     #[arg(long, value_enum, value_name = "SEVERITY")]
     pub fail_on: Option<SeverityName>,
+    /// What held before, as `baseline write` wrote it: whatever of it is worse, missing or skipped now fails
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
     /// Where no case is selected for a sandbox: exit 4, or go on
     #[arg(long, value_enum, value_name = "HOW", default_value = "fail")]
     pub no_tests: NoTestsName,
@@ -58,9 +62,14 @@ impl Gating {
             _ => Vec::new(),
         };
         waiver::check_cases(&waivers, library)?;
+        let baseline = match &self.baseline {
+            Some(path) => Some(super::baseline::load(path)?),
+            None => None,
+        };
         let strict = Rules::strict(today());
         Ok(Rules {
             waivers,
+            baseline,
             fail_on: self.fail_on.map_or(strict.fail_on, Into::into),
             no_tests: self.no_tests.into(),
             no_fail: self.no_fail,
@@ -87,12 +96,14 @@ pub fn selected_by(selection: &Selection) -> Vec<String> {
     let filter = selection.filter();
     let severity = filter.severity.map(|least| least.name().to_owned());
     let level = filter.level.map(|level| level.name().to_owned());
+    let partition = filter.partition.map(|part| part.to_string());
     let options = [
         ("--case", filter.cases),
         ("--skip", filter.skips),
         ("--tag", filter.tags),
         ("--severity", severity.into_iter().collect()),
         ("--level", level.into_iter().collect()),
+        ("--partition", partition.into_iter().collect()),
     ];
     let said = |(option, values): (&str, Vec<String>)| {
         let words = values.into_iter().map(|value| format!("{option} {value}"));

@@ -3,12 +3,16 @@
 //! Nothing in here lowers a verdict. A waiver and `--fail-on` excuse an escape, which stays ESCAPED in the report; neither
 //! excuses what could not be decided.
 
+pub mod baseline;
+pub mod baseline_file;
 mod waivers;
 
+use self::baseline::Baseline;
 use crate::case::Severity;
 use crate::config::{Date, Waiver};
 use crate::exit_code;
 use crate::report::decided::{Decided, Remark, Weight};
+use crate::report::saved::Saved;
 use crate::report::{Report, SandboxReport, Trial};
 use crate::verdict::Verdict;
 
@@ -19,6 +23,8 @@ pub struct Rules {
     pub today: Date,
     /// The escapes that are known of and lived with.
     pub waivers: Vec<Waiver>,
+    /// What held before.
+    pub baseline: Option<Baseline>,
     /// An escape of a lower severity does not fail.
     pub fail_on: Severity,
     /// What becomes of a sandbox for which no case was selected.
@@ -33,6 +39,7 @@ impl Rules {
         Self {
             today,
             waivers: Vec::new(),
+            baseline: None,
             fail_on: Severity::Info,
             no_tests: NoTests::Fail,
             no_fail: false,
@@ -67,6 +74,9 @@ pub enum Interrupted {
 pub fn settle(report: &mut Report, rules: &Rules, interrupted: Option<Interrupted>) {
     let mut remarks = waivers::apply(report, rules);
     tolerate(report, rules);
+    if let Some(baseline) = &rules.baseline {
+        remarks.extend(baseline.check(&Saved::of(report)));
+    }
     remarks.extend(not_selected(report, rules));
     remarks.sort_by_key(|remark| remark.weight);
 
@@ -90,13 +100,37 @@ pub fn settle(report: &mut Report, rules: &Rules, interrupted: Option<Interrupte
     };
 }
 
-/// Marks the escapes that are below what fails. What must work and does not always fails.
+/// Holds a report that was written before against a baseline: the exit code, and what is to be said. What the report itself
+/// came to counts too, `--no-fail` aside.
+pub fn check_saved(baseline: &Baseline, saved: &Saved) -> (i32, Vec<Remark>) {
+    let mut remarks = baseline.check(saved);
+    remarks.sort_by_key(|remark| remark.weight);
+    let any = |wanted: &[Verdict]| {
+        let mut counted = saved.trials.iter().filter(|trial| trial.counts());
+        counted.any(|trial| wanted.contains(&trial.verdict))
+    };
+    let worse = remarks.iter().any(|remark| remark.code == baseline::WORSE);
+    let fails = remarks.iter().any(|remark| remark.weight == Weight::Fails);
+    let code = match saved.gate.exit_code {
+        exit_code::ESCAPED => exit_code::ESCAPED,
+        _ if worse || any(&[Verdict::Escaped, Verdict::Broken]) => exit_code::ESCAPED,
+        _ if fails || any(&[Verdict::Inconclusive, Verdict::Error]) => exit_code::UNDECIDED,
+        code @ (exit_code::HELD | exit_code::NOTHING_RAN) if saved.incomplete.is_none() => code,
+        // Undecided, or interrupted.
+        _ => exit_code::UNDECIDED,
+    };
+    (code, remarks)
+}
+
+/// Marks the escapes that are below what fails. What must work and does not always fails, and so does what held before.
 fn tolerate(report: &mut Report, rules: &Rules) {
     for trial in &mut report.trials {
         trial.tolerated = trial.judgement.verdict == Verdict::Escaped
             && trial.gates
             && trial.waived.is_none()
-            && trial.source.severity < rules.fail_on;
+            && trial.source.severity < rules.fail_on
+            && !(rules.baseline.as_ref())
+                .is_some_and(|baseline| baseline.held(&trial.sandbox, &trial.case));
     }
 }
 

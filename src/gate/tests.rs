@@ -330,13 +330,15 @@ prop_compose! {
         waived in proptest::collection::vec((0..3usize, prop::bool::ANY, -20..90i64), 0..6),
         fail_on in severity(),
         no_tests in proptest::sample::select(vec![NoTests::Fail, NoTests::Warn, NoTests::Pass]),
+        before in proptest::option::of(any_report()),
     ) -> Rules {
         let today = day("2026-11-29");
         let waivers = waived.into_iter().map(|(case, in_a, left)| Waiver {
             until: Date::from_days(today.days() + left),
             ..waiver(CASES[case], if in_a { "a" } else { "b" }, "2027-01-01")
         });
-        Rules { waivers: waivers.collect(), fail_on, no_tests, ..Rules::strict(today) }
+        let baseline = before.and_then(|report| Baseline::of(&Saved::of(&report)).ok());
+        Rules { waivers: waivers.collect(), baseline, fail_on, no_tests, ..Rules::strict(today) }
     }
 }
 
@@ -378,7 +380,9 @@ proptest! {
                     && waiver.until >= rules.today
             });
             let mild = trial.judgement.verdict == Escaped && trial.source.severity < rules.fail_on;
-            waived || mild
+            let held = (rules.baseline.as_ref())
+                .is_some_and(|baseline| baseline.held(&trial.sandbox, &trial.case));
+            waived || (mild && !held)
         };
         let counted = |trial: &&Trial| {
             matches!(trial.judgement.verdict, Escaped | Broken) && !is_excused(trial)

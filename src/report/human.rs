@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use self::page::Page;
+use super::decided::Remark;
 use super::line::{self, Columns};
 use super::style::{Ink, Style, ink, time};
 use super::{Report, SandboxReport, Trial};
@@ -25,8 +26,13 @@ pub fn write(report: &Report, out: &mut dyn Write, style: Style) -> io::Result<(
         page.line("")?;
     }
     finding::write_all(page, report)?;
-    gate::write(page, report)?;
+    gate::write(page, &report.gate.remarks)?;
     summary(page, report)
+}
+
+/// Writes what the gate has to say, for a command that has nothing else to tell.
+pub fn remarks(remarks: &[Remark], out: &mut dyn Write, style: Style) -> io::Result<()> {
+    gate::write(&mut Page { out, style }, remarks)
 }
 
 fn trials(page: &mut Page<'_>, report: &Report, sandbox: &SandboxReport) -> io::Result<()> {

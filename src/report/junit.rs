@@ -12,7 +12,7 @@ use std::path::Path;
 
 use junit_report::{Duration, TestCase, TestCaseBuilder, TestSuite};
 
-use super::decided::Weight;
+use super::decided::{Remark, Weight};
 use super::line::why_it_does_not_gate;
 use super::{Report, SandboxReport, Trial};
 use crate::case::Level;
@@ -68,12 +68,21 @@ fn of_the_audit(report: &Report) -> Vec<TestCase> {
     if let Some(why) = &report.incomplete {
         cases.push(erring("escape-audit", "complete", "incomplete", why));
     }
-    for remark in report
+    let of_a_failure = |remark: &&Remark| {
+        let is_about = |trial: &&Trial| {
+            Some(&trial.case) == remark.case.as_ref()
+                && Some(&trial.sandbox) == remark.sandbox.as_ref()
+        };
+        let mut meant = report.trials.iter().filter(is_about);
+        meant.any(|trial| trial.counts() && trial.judgement.verdict.escapes())
+    };
+    let fails = report
         .gate
         .remarks
         .iter()
-        .filter(|r| r.weight == Weight::Fails)
-    {
+        .filter(|r| r.weight == Weight::Fails);
+    // What fails as a testcase of its own is not told twice.
+    for remark in fails.filter(|remark| !of_a_failure(remark)) {
         let about = [&remark.sandbox, &remark.case].into_iter().flatten();
         let words: Vec<&str> = about.map(String::as_str).collect();
         let name = SafeText::line(format!("gate {}", words.join(" ")));

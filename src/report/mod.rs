@@ -9,6 +9,7 @@ pub mod live;
 pub mod model;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod saved;
 pub mod style;
 pub mod write;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
 use crate::config::Sandbox;
@@ -104,7 +104,7 @@ impl Trial {
 }
 
 /// How many trials came to each verdict; each trial counts once.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Summary {
     pub total: usize,
@@ -120,10 +120,15 @@ pub struct Summary {
 impl Summary {
     /// Counts.
     pub fn of<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Self {
+        Self::of_verdicts(trials.into_iter().map(|trial| trial.judgement.verdict))
+    }
+
+    /// Counts verdicts.
+    pub fn of_verdicts(verdicts: impl IntoIterator<Item = Verdict>) -> Self {
         let mut summary = Self::default();
-        for trial in trials {
+        for verdict in verdicts {
             summary.total += 1;
-            *summary.place(trial.judgement.verdict) += 1;
+            *summary.place(verdict) += 1;
         }
         summary
     }

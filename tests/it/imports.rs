@@ -55,7 +55,14 @@ const MAP: &[(&str, &str, &[&str])] = &[
     (
         "gate",
         "report, waivers and baseline to exit code",
-        &["case", "config", "exit_code", "report", "verdict"],
+        &[
+            "case",
+            "config",
+            "exit_code",
+            "report",
+            "safe_text",
+            "verdict",
+        ],
     ),
     // What touches the host.
     ("host", "cgroups, /proc, the run's folder", &["evidence"]),

@@ -141,15 +141,24 @@ fn our_arguments(line: &str) -> Vec<Vec<String>> {
                 "run", "prove", "list", "explain", "lint", "clean", "waive", "baseline", "diff",
             ]
             .contains(&word)
-                .then(|| {
-                    let words = rest.split(' ').filter(|word| !word.is_empty());
-                    let words = words.map(|word| word.trim_matches(['\'', '"']).to_owned());
-                    std::iter::once("escape-audit".to_owned())
-                        .chain(words)
-                        .collect()
-                })
+            .then(|| [vec!["escape-audit".to_owned()], words(rest)].concat())
         })
         .collect()
+}
+
+/// As a shell splits it: what stands in quotes is one word, without them.
+fn words(text: &str) -> Vec<String> {
+    let (mut words, mut word, mut open) = (Vec::new(), String::new(), None);
+    for c in text.chars().chain([' ']) {
+        match (c, open) {
+            (' ', None) if word.is_empty() => {}
+            (' ', None) => words.push(std::mem::take(&mut word)),
+            ('\'' | '"', None) => open = Some(c),
+            (_, Some(quote)) if c == quote => open = None,
+            _ => word.push(c),
+        }
+    }
+    words
 }
 
 #[test]

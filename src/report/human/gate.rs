@@ -3,13 +3,13 @@
 use std::io;
 
 use super::page::Page;
-use crate::report::decided::Weight;
+use crate::report::decided::{Remark, Weight};
 use crate::report::style::{Ink, Style};
 use crate::report::{Report, Trial};
 
 /// Every remark, what fails first.
-pub(super) fn write(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
-    for remark in &report.gate.remarks {
+pub(super) fn write(page: &mut Page<'_>, remarks: &[Remark]) -> io::Result<()> {
+    for remark in remarks {
         let (label, ink) = match remark.weight {
             Weight::Fails => ("fails", Ink::Red),
             Weight::Warning => ("warning", Ink::Yellow),
@@ -17,7 +17,7 @@ pub(super) fn write(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
         };
         page.row(label, &remark.sentence, ink)?;
     }
-    match report.gate.remarks.is_empty() {
+    match remarks.is_empty() {
         true => Ok(()),
         false => page.line(""),
     }
