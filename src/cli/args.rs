@@ -36,6 +36,8 @@ pub enum Command {
     /// Remember what held, and hold a later audit against it
     #[command(subcommand)]
     Baseline(Baseline),
+    /// Compare two JSON reports: what escaped, what was fixed, what vanished, and what had changed
+    Diff(Diff),
     /// Waive an escape in one sandbox until a day: append `[[gate.waiver]]` to the project file
     Waive(Waive),
     /// Remove what killed runs left behind
@@ -90,6 +92,9 @@ pub struct Run {
     /// A sandbox of its own for every case, also for those that only look
     #[arg(long)]
     pub fresh: bool,
+    /// How often a trial that could not be decided is made again, alone [default: once for a ceiling on CPU time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10))]
+    pub retries: Option<u32>,
     /// Any launcher, with its arguments; the probe's own command is appended, and `{probe}` in an argument stands for
     /// its path
     #[arg(last = true, value_name = "LAUNCHER")]
@@ -163,6 +168,20 @@ pub enum Baseline {
         #[arg(value_name = "REPORT")]
         report: PathBuf,
     },
+}
+
+/// `diff`.
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// The earlier report, as `run --json FILE` wrote it
+    #[arg(value_name = "BEFORE")]
+    pub before: PathBuf,
+    /// The later one
+    #[arg(value_name = "AFTER")]
+    pub after: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `waive`.

@@ -51,6 +51,7 @@ pub fn run(arguments: &Run) -> Result<i32> {
         only_weakened: false,
         jobs: arguments.jobs.map(usize::from),
         fresh: arguments.fresh,
+        retries: arguments.retries,
         files,
     };
     let decide = |report: &mut Report, caught| gate::settle(report, &rules, caught);
@@ -102,6 +103,7 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
         only_weakened: true,
         jobs: None,
         fresh: false,
+        retries: None,
         files,
     };
     // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
@@ -165,6 +167,7 @@ struct Plan {
     only_weakened: bool,
     jobs: Option<usize>,
     fresh: bool,
+    retries: Option<u32>,
     files: Files,
 }
 
@@ -230,6 +233,7 @@ fn carry_out(
             jobs: plan.jobs.unwrap_or_else(|| run::default_jobs(&bench)),
             only_weakened: plan.only_weakened,
             fresh: plan.fresh,
+            retries: plan.retries,
             cases: plan.cases,
             sandboxes: plan.sandboxes,
             range: plan.range,

@@ -3,6 +3,7 @@
 pub mod args;
 pub mod audit;
 pub mod baseline;
+pub mod diff;
 pub mod docs;
 pub mod explain;
 pub mod gating;
@@ -45,6 +46,7 @@ pub fn main() -> i32 {
         Command::Explain(explain) => show_case(explain),
         Command::Lint(lint) => check_cases(lint),
         Command::Baseline(command) => baseline::baseline(command),
+        Command::Diff(arguments) => diff::compare(arguments),
         Command::Waive(waive) => waive::waive(waive),
         Command::Clean => audit::clean(),
     };

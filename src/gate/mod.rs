@@ -5,6 +5,7 @@
 
 pub mod baseline;
 pub mod baseline_file;
+pub mod diff;
 mod waivers;
 
 use self::baseline::Baseline;

@@ -10,6 +10,7 @@ mod docker;
 mod docker_networks;
 mod docker_sandboxes;
 mod engine;
+mod gate_options;
 mod imports;
 mod leftovers;
 mod main_job;
