@@ -48,13 +48,15 @@ fn first_cells(page: &str, heading: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_readmes_exit_codes_are_the_programs() {
+fn the_exit_codes_of_the_pages_are_the_programs() {
     let rows: String = exit_code::ALL
         .iter()
         .map(|(code, sentence)| format!("| `{code}` | {sentence} |\n"))
         .collect();
     let table = format!("| code | says |\n|---|---|\n{rows}\n");
-    assert!(read("README.md").contains(&table), "it should be\n{table}");
+    for page in ["README.md", "docs/gate.md"] {
+        assert!(read(page).contains(&table), "{page}: it should be\n{table}");
+    }
 }
 
 #[test]
@@ -242,4 +244,30 @@ fn every_file_that_the_architecture_points_at_exists() {
             }
         }
     }
+}
+
+/// The page of the gate knows every remark, and no other: scripts build on their codes.
+#[test]
+fn the_page_of_the_gate_has_every_code_of_a_remark() {
+    let code: String = ["mod.rs", "waivers.rs", "baseline.rs"]
+        .iter()
+        .map(|file| read(&format!("src/gate/{file}")))
+        .collect();
+    let of = |text: &str, quote: char| -> std::collections::BTreeSet<String> {
+        let words = text.split(quote).skip(1).step_by(2).map(str::to_owned);
+        let is_code = |word: &String| {
+            ["waiver-", "baseline-", "nothing-selected"]
+                .iter()
+                .any(|start| word.starts_with(start))
+                && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+        };
+        words.filter(is_code).collect()
+    };
+    let in_code: std::collections::BTreeSet<String> =
+        code.lines().flat_map(|line| of(line, '"')).collect();
+    assert!(in_code.len() > 15, "{in_code:?}");
+    let page = read("docs/gate.md");
+    let on_page: std::collections::BTreeSet<String> =
+        page.lines().flat_map(|line| of(line, '`')).collect();
+    assert_eq!(on_page, in_code);
 }
