@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::gating::Gating;
 use crate::case::{Filter, Level, Partition, Severity};
 use crate::config::Date;
+use crate::config::model::CANARY_PORT;
 use crate::protection::{PROTECTIONS, Protection};
 
 /// Attack your sandbox on every commit, and prove that it holds.
@@ -42,6 +43,8 @@ pub enum Command {
     Waive(Waive),
     /// Remove what killed runs left behind
     Clean,
+    /// Play the internet for the audits of another machine: run it on a host out there, and name that in `[range] internet`
+    Canary(Canary),
 }
 
 /// `run`.
@@ -207,6 +210,38 @@ pub struct Waive {
     /// More cases: a folder of `<category>/<name>.toml`; may be given more than once
     #[arg(long = "cases", value_name = "DIR")]
     pub folders: Vec<PathBuf>,
+}
+
+/// `canary`.
+#[derive(Debug, Args)]
+pub struct Canary {
+    /// Ports for connections; 0 is any free one
+    #[arg(
+        long,
+        value_name = "PORTS",
+        value_delimiter = ',',
+        default_value = "443,80,0"
+    )]
+    pub tcp: Vec<u16>,
+    /// Ports for datagrams
+    #[arg(
+        long,
+        value_name = "PORTS",
+        value_delimiter = ',',
+        default_value = "443,0"
+    )]
+    pub udp: Vec<u16>,
+    /// Ports for questions about names, over both
+    #[arg(
+        long,
+        value_name = "PORTS",
+        value_delimiter = ',',
+        default_value = "53"
+    )]
+    pub dns: Vec<u16>,
+    /// The port on which audits ask what was heard
+    #[arg(long, value_name = "PORT", default_value_t = CANARY_PORT)]
+    pub control: u16,
 }
 
 /// Which cases.

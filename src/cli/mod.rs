@@ -3,6 +3,7 @@
 pub mod args;
 pub mod audit;
 pub mod baseline;
+pub mod canary;
 pub mod diff;
 pub mod docs;
 pub mod explain;
@@ -49,6 +50,7 @@ pub fn main() -> i32 {
         Command::Diff(arguments) => diff::compare(arguments),
         Command::Waive(waive) => waive::waive(waive),
         Command::Clean => audit::clean(),
+        Command::Canary(arguments) => canary::serve(arguments),
     };
     done.unwrap_or_else(|error| {
         let _ = write!(io::stderr(), "{}", terminal::complaint(&error));

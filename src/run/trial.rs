@@ -12,6 +12,7 @@ use super::bench::Bench;
 use super::dose::{GRACE, Given};
 use super::instance::Seen;
 use crate::case::{Attempt, Case};
+use crate::config::BackendKind;
 use crate::evidence::{Evidence, Inside, SecretFound};
 use crate::host::engine;
 use crate::host::mounts::Translator;
@@ -71,6 +72,7 @@ impl<'a> Trial<'a> {
         &self,
         bench: &Bench,
         translator: &Translator,
+        backend: BackendKind,
         on_this_machine: bool,
     ) -> Given {
         let specs = &self.specs;
@@ -112,7 +114,7 @@ impl<'a> Trial<'a> {
             } else {
                 Vec::new()
             },
-            helpers: bench.helpers(),
+            helpers: bench.helpers(backend),
             resolver: false,
             cpus: bench.machine.cpus,
         }
