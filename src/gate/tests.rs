@@ -137,7 +137,8 @@ fn a_waiver_excuses_escaped_and_broken_and_nothing_else() {
     let soon = ("waiver-ends-soon", Warning);
     let no_help = ("waiver-no-help", Warning);
     // Verdict of the case in `a`, end of its waiver → exit code, what is said.
-    let table: &[(Verdict, &str, i32, &[(&str, Weight)])] = &[
+    type Said<'a> = &'a [(&'a str, Weight)];
+    let table: &[(Verdict, &str, i32, Said<'_>)] = &[
         (Escaped, far, 0, &[]),
         (Broken, far, 0, &[]),
         (Escaped, "2026-12-14", 0, &[]),
