@@ -39,7 +39,7 @@ pub fn project_file() -> String {
          that the chosen backend cannot express is an error. What is left out keeps the default of the \
          backend: `oci` is hardened, which is not what an engine would do; on `docker` it is Docker's own, which \
          sets no ceilings and gives a network. This page is made from the table of keys that the parser \
-         reads.\n",
+         reads; [gate.md](gate.md) says what a waiver does.\n",
     );
     tables(&mut page, PROJECT_KEYS, |key| match key.table {
         SANDBOX => format!(" ({})", backends_of(key.name).join(", ")),

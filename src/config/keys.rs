@@ -82,7 +82,7 @@ pub const KEYS: &[Key] = &[
     key(RANGE, "internet", Shape::TextOrTexts, "hosts of yours beyond this machine that run `escape-audit canary`, as `ADDRESS` or `ADDRESS:PORT`: they play the internet for the containers of an engine"),
     key(RANGE, "metadata", Shape::OneOf(only_real), "`real`: this machine's own metadata service counts as a target, once it has answered the host"),
     // The gate.
-    key(GATE, "waiver", Shape::Tables, "escapes that are known of and lived with: one `[[gate.waiver]]` each; see [gate.md](gate.md)"),
+    key(GATE, "waiver", Shape::Tables, "escapes that are known of and lived with: one `[[gate.waiver]]` each"),
     needed(WAIVER, "case", Shape::Line(200), "the id of one case; patterns are refused"),
     needed(WAIVER, "sandbox", Shape::Line(40), "the sandbox in which it is waived, and no other"),
     needed(WAIVER, "until", Shape::Date, "the last day on which it counts; 14 days before, it warns"),

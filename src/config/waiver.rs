@@ -4,7 +4,6 @@
 
 use std::ops::Range;
 
-use serde::Serialize;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -15,7 +14,7 @@ use crate::diag::schema::{Reader, View};
 use crate::diag::{Code, Diagnostic, Diagnostics, Place, Source, closest, did_you_mean, suggest};
 
 /// An escape that is known of and lived with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiver {
     /// The case's id.
     pub case: String,
@@ -28,7 +27,6 @@ pub struct Waiver {
     /// Where it is followed up.
     pub ticket: Option<String>,
     /// Where the case's id stands.
-    #[serde(skip)]
     pub place: Option<(Source, Range<usize>)>,
 }
 

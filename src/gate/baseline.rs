@@ -189,7 +189,8 @@ impl Comparison<'_> {
         let explained =
             lowered || !self.report.selection.is_empty() || self.report.incomplete.is_some();
         let part = self.part();
-        let (mut left_out, mut elsewhere, mut better) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut left_out, mut elsewhere) = (Vec::new(), Vec::new());
+        let (mut better, mut changed) = (Vec::new(), Vec::new());
         let mut missing = BTreeMap::new();
         for (id, then) in &known.cases {
             match now.get(id.as_str()) {
@@ -197,6 +198,9 @@ impl Comparison<'_> {
                     self.case(id, then, trial);
                     if !then.verdict.holds() && trial.verdict.holds() {
                         better.push(id.as_str());
+                    }
+                    if then.definition != Known::of(trial).definition {
+                        changed.push(id.as_str());
                     }
                 }
                 None if part.is_some_and(|part| !part.has(id)) => elsewhere.push(id.as_str()),
@@ -240,6 +244,11 @@ impl Comparison<'_> {
                 "baseline-better",
                 better,
                 "better than in the baseline: write it anew, so that this is remembered",
+            ),
+            (
+                "baseline-changed",
+                changed,
+                "not defined as they were: see whether they still ask what they asked",
             ),
             (
                 "baseline-new",

@@ -167,13 +167,19 @@ fn what_shrinks_in_silence_fails_and_says_how() {
 fn what_changed_and_what_is_new_is_noted_and_fails_nothing() {
     let then = beside(&[]);
     let mut now = beside(&[("a/new", Blocked)]);
+    now.trials[1].source.digest = "e".repeat(64);
     now.tool.library = "6".repeat(64);
     now.sandboxes[0].digest = Some("sha256:b".into());
     let settled = settled(&then, &now, strict());
     assert_eq!(settled.exit_code, 0);
     assert_eq!(
         codes(&settled),
-        ["baseline-digest", "baseline-new", "baseline-library"]
+        [
+            "baseline-digest",
+            "baseline-changed",
+            "baseline-new",
+            "baseline-library"
+        ]
     );
 }
 
