@@ -108,6 +108,11 @@ impl<'a> Trial<'a> {
             paths: translator.with_translations(paths),
             host_folders: translator.with_translations(places.collect()),
             sentinels: self.sentinels.iter().map(Sentinel::pid).collect(),
+            processes: {
+                let elsewhere = translator.inside(Path::new("/proc")).into_iter();
+                let elsewhere = elsewhere.map(|place| place.to_string_lossy().into_owned());
+                elsewhere.collect()
+            },
             signal_value: self.signal_value,
             beacons: if outlive && on_this_machine {
                 addresses()

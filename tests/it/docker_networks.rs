@@ -427,6 +427,45 @@ fn a_canary_out_there_that_dies_or_was_never_there_proves_nothing() {
     );
 }
 
+/// A container on a link of its own comes out on the wire, and not where this machine's canaries stand: whatever its
+/// gateway is called, their silence proves nothing.
+#[test]
+fn a_link_of_its_own_is_no_bridge_of_the_engines() {
+    if !have(&["root", "docker"]) {
+        return;
+    }
+    let alone = alone();
+    let bridge = Network::new("bridge", &["--subnet", "10.77.1.0/24"]).closed_by(&["-j DROP"]);
+    let wire = Network {
+        name: format!("ea-it-{}-wire", std::process::id()),
+        rules: Vec::new(),
+    };
+    let options = [
+        "--driver",
+        "macvlan",
+        "--opt",
+        "parent=ea-beyond",
+        "--subnet",
+        "10.77.2.0/24",
+    ];
+    let create = [&["network", "create"], &options[..], &[&wire.name]].concat();
+    ran("docker", &create);
+    let project = [
+        hardened("bridge", &on(&bridge)),
+        hardened("wire", &on(&wire)),
+    ]
+    .concat();
+    let tcp = "network/tcp-egress";
+    let seen = audit(&alone, &project, &[tcp], |_| {});
+    expect(
+        &seen,
+        &[
+            ("bridge", tcp, UNDECIDED.0, UNDECIDED.1),
+            ("wire", tcp, "INCONCLUSIVE", "other-network"),
+        ],
+    );
+}
+
 fn reached(trial: &Value) -> Vec<&str> {
     let touches = trial["observed"]["touches"].as_array();
     let touches = touches.unwrap_or_else(|| panic!("no touches in {trial:#}"));
@@ -485,7 +524,7 @@ fn names_that_an_internal_network_still_resolves_carry_data_out() {
 }
 
 /// Sandbox, case, and how it is seen.
-const CAUGHT: [(&str, &str, &str); 7] = [
+const CAUGHT: [(&str, &str, &str); 9] = [
     ("host-network", "network/host-loopback", "canary-reached"),
     ("host-network", "network/abstract-socket", "canary-reached"),
     (
@@ -493,6 +532,12 @@ const CAUGHT: [(&str, &str, &str); 7] = [
         "processes/see-host-process",
         "process-seen",
     ),
+    (
+        "mounted-processes",
+        "processes/see-host-process",
+        "process-seen",
+    ),
+    ("odd-socket", "engine/engine-socket", "engine-answers"),
     ("capable", "privilege/capabilities", "breach"),
     ("told", "credentials/environment-dump", "secret-read"),
     ("mounted", "filesystem/write-host-file", "host-file-written"),
@@ -502,6 +547,11 @@ const CAUGHT: [(&str, &str, &str); 7] = [
         "written-outside-scratch",
     ),
 ];
+
+fn engines_socket() -> String {
+    let host = std::env::var("DOCKER_HOST").unwrap();
+    host.strip_prefix("unix://").unwrap().to_owned()
+}
 
 /// One setting at a time, on a container that is hardened but for it.
 #[test]
@@ -513,6 +563,14 @@ fn a_setting_that_opens_a_hardened_container_is_caught() {
     let project = [
         hardened("host-network", "network_mode = \"host\""),
         hardened("host-processes", "pid = \"host\""),
+        hardened("mounted-processes", "volumes = [\"/proc:/hostproc:ro\"]"),
+        hardened(
+            "odd-socket",
+            &format!(
+                "volumes = [\"{}:/work/api.sock\"]\nuser = \"0:0\"",
+                engines_socket()
+            ),
+        ),
         hardened(
             "capable",
             "cap_add = [\"SYS_ADMIN\", \"NET_RAW\"]\nuser = \"0:0\"",
@@ -533,6 +591,7 @@ fn a_setting_that_opens_a_hardened_container_is_caught() {
         "network/abstract-socket",
         "processes/see-host-process",
         "privilege/capabilities",
+        "engine/engine-socket",
         "credentials/environment-dump",
         "filesystem/write-*",
     ];
