@@ -32,6 +32,8 @@ pub(super) struct Tried {
     evidence: Evidence,
     /// Whether it is able, where that was found out beside it.
     able: Option<Able>,
+    /// How often it was made.
+    attempts: u32,
 }
 
 pub(super) type Opened = Result<Box<dyn Backend>, BackendError>;
@@ -96,7 +98,9 @@ impl<'a> Runner<'a> {
                 if self.is_settled(&tried) {
                     settled.push(tried);
                 } else {
-                    settled.push(self.tried_alone(tried.planned).await);
+                    let again = self.tried_alone(tried.planned).await;
+                    let attempts = tried.attempts + again.attempts;
+                    settled.push(Tried { attempts, ..again });
                 }
             }
             return settled;
@@ -123,6 +127,7 @@ impl<'a> Runner<'a> {
                 skip: Some(skip),
                 evidence: Evidence::default(),
                 able: None,
+                attempts: 0,
             };
         }
         let unit = [planned];
@@ -176,6 +181,7 @@ impl<'a> Runner<'a> {
                 }),
                 evidence: seen.evidence,
                 able: None,
+                attempts: 1,
             })
             .collect()
     }
@@ -193,6 +199,7 @@ impl<'a> Runner<'a> {
             skip,
             mut evidence,
             able,
+            attempts,
         } = tried;
         let case = &self.audit.cases[planned.case];
         let sandbox = &self.audit.sandboxes[planned.sandbox];
@@ -219,6 +226,9 @@ impl<'a> Runner<'a> {
             sandbox: sandbox.name.clone(),
             judgement,
             gates: planned.gates,
+            waived: None,
+            tolerated: false,
+            attempts,
             duration: evidence.elapsed,
             observed: evidence,
             source: case.clone(),
