@@ -183,7 +183,8 @@ fn a_weak_sandbox_is_red_and_everything_is_told_before() {
         return;
     }
     let weak = json!({"sandbox": "oci", "args": "--without network\n--case network/*"});
-    let taken = Machine::with_program().take(&weak);
+    let machine = Machine::with_program();
+    let taken = machine.take(&weak);
     taken.expect("failed", 1);
     let escaped: usize = taken.output("escaped").parse().unwrap();
     assert!(escaped > 3, "{}", taken.outputs);
@@ -208,7 +209,7 @@ fn a_weak_sandbox_is_red_and_everything_is_told_before() {
     let mut tolerant = weak;
     tolerant["args"] = json!("--without network\n--case network/tcp-egress\n--no-fail");
     tolerant["summary"] = json!("false");
-    let taken = Machine::with_program().take(&tolerant);
+    let taken = machine.take(&tolerant);
     taken.expect("failed", 0);
     assert_eq!(taken.output("escaped"), "1");
     assert_eq!(taken.summary(), "");
