@@ -1,14 +1,16 @@
 //! `run`, `prove` and `clean`: from arguments to reports.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::args::{Prove, Run, Selection};
+use super::outputs::Outputs;
 use super::proof::Proof;
+use super::repeat;
 use super::signals::Signals;
 use super::terminal;
 use crate::backend::command::find_program;
@@ -21,15 +23,16 @@ use crate::exit_code;
 use crate::gate::{self, Interrupted};
 use crate::host::hierarchy::Hierarchy;
 use crate::range::turn;
+use crate::report::junit::Profile;
 use crate::report::live::{Event, Live};
-use crate::report::write::{ReportFile, claim_all};
-use crate::report::{Report, Summary, Tool, human, json, junit};
+use crate::report::{Report, Style, Summary, Tool, human};
 use crate::run::bench::{self, Bench};
 use crate::run::{self, Audit, Happened};
 
 /// Audits, and gives back the exit code. An error means that nothing ran.
 pub fn run(arguments: &Run) -> Result<i32> {
-    let files = Files::claim(arguments.json.as_deref(), arguments.junit.as_deref())?;
+    let reports = &arguments.reports;
+    let outputs = Outputs::claim(&reports.outputs(), reports.junit_profile.into())?;
     let (library, cases) = select(&arguments.selection)?;
     let project = project(arguments.config.as_deref())?;
     let mut sandboxes = sandboxes(arguments, project.as_ref())?;
@@ -38,26 +41,29 @@ pub fn run(arguments: &Run) -> Result<i32> {
         try_what_was_named(sandbox, &arguments.selection, &cases);
         check(sandbox)?;
     }
+    let repeat = sandboxes
+        .iter()
+        .map(|sandbox| repeat::of_run(arguments, &sandbox.name))
+        .collect();
     let plan = Plan {
         library,
         cases,
         sandboxes,
+        repeat,
         range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: false,
         jobs: arguments.jobs.map(usize::from),
         fresh: arguments.fresh,
-        files,
+        outputs,
     };
     let decide =
         |report: &Report, caught: Option<Interrupted>| gate::decide(report, caught).exit_code;
-    carry_out(plan, decide, |report, style| {
-        human::write(report, &mut io::stdout().lock(), style)
-    })
+    carry_out(plan, decide, human::write)
 }
 
 /// Tries every case in a sandbox that lacks just what the case names: each has to come out ESCAPED.
 pub fn prove(arguments: &Prove) -> Result<i32> {
-    let files = Files::claim(arguments.json.as_deref(), None)?;
+    let outputs = Outputs::claim(&arguments.outputs(), Profile::default())?;
     let (library, cases) = select(&arguments.selection)?;
     let project = project(arguments.config.as_deref())?;
     let base = config::find(project.as_ref(), &arguments.sandbox)?;
@@ -89,24 +95,27 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
         };
         sandboxes.push(sandbox);
     }
+    let repeat = sandboxes
+        .iter()
+        .map(|sandbox| repeat::of_prove(arguments, &sandbox.without))
+        .collect();
     let plan = Plan {
         library,
         cases,
         sandboxes,
+        repeat,
         range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: true,
         jobs: None,
         fresh: false,
-        files,
+        outputs,
     };
     // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
     let decide = |report: &Report, caught: Option<Interrupted>| match caught {
         Some(_) => gate::decide(report, caught).exit_code,
         None => Proof::of(report).exit_code(),
     };
-    carry_out(plan, decide, |report, style| {
-        super::proof::write(report, &mut io::stdout().lock(), style)
-    })
+    carry_out(plan, decide, super::proof::write)
 }
 
 /// Removes what killed runs left.
@@ -152,11 +161,13 @@ struct Plan {
     library: Library,
     cases: Vec<Case>,
     sandboxes: Vec<Sandbox>,
+    /// What to say so that each sandbox is audited again.
+    repeat: Vec<Vec<String>>,
     range: RangeConfig,
     only_weakened: bool,
     jobs: Option<usize>,
     fresh: bool,
-    files: Files,
+    outputs: Outputs,
 }
 
 /// How long an audit waits for another one in the same network. Then it goes on, and says what it could not decide.
@@ -168,29 +179,10 @@ fn has_an_engines_network(sandbox: &Sandbox) -> bool {
         && sandbox.settings_in_force().network_mode != NetworkMode::None
 }
 
-/// The report files. They are claimed before anything else is looked at: no mistake may leave an older run's report
-/// standing for this one's.
-struct Files {
-    json: Option<ReportFile>,
-    junit: Option<ReportFile>,
-}
-
-impl Files {
-    fn claim(json: Option<&Path>, junit: Option<&Path>) -> Result<Self> {
-        let mut files = claim_all(json.into_iter().chain(junit))
-            .map_err(all_of)?
-            .into_iter();
-        Ok(Self {
-            json: json.and_then(|_| files.next()),
-            junit: junit.and_then(|_| files.next()),
-        })
-    }
-}
-
 fn carry_out(
     plan: Plan,
     decide: impl FnOnce(&Report, Option<Interrupted>) -> i32,
-    tell: impl FnOnce(&Report, crate::report::style::Style) -> io::Result<()>,
+    tell: impl FnOnce(&Report, &mut dyn Write, Style) -> io::Result<()>,
 ) -> Result<i32> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -248,26 +240,19 @@ fn carry_out(
         )
         .await?;
         live.finish();
-        let report = report(outcome, &plan.library, began);
+        let report = report(outcome, &plan.library, plan.repeat, began);
         let code = decide(&report, caught);
         anyhow::Ok((report, code))
     })?;
     drop(runtime);
     let mut report = report;
     report.exit_code = code;
-    // The files first: a terminal that cannot be written to must not cost the build its reports.
-    let json = plan
-        .files
-        .json
-        .map(|file| file.write(|out| json::write(&report, out)));
-    let junit = plan
-        .files
-        .junit
-        .map(|file| file.write(|out| junit::write(&report, out)));
-    let page = tell(&report, terminal::style(&io::stdout())).or_else(closed_pipe);
-    let written = [json, junit].into_iter().flatten().map(|file| Ok(file?));
+    let style = terminal::style(&io::stdout());
+    let unwritten = plan
+        .outputs
+        .write(&report, |report, out| tell(report, out, style));
     let mut code = code;
-    for error in written.chain([page]).filter_map(Result::err) {
+    for error in unwritten {
         eprint!("{}", terminal::complaint(&error));
         // What was decided stands; but what nobody can read holds nothing.
         if code == exit_code::HELD {
@@ -287,15 +272,23 @@ fn same_stream() -> bool {
     !io::stderr().is_terminal() && identity(1) == identity(2)
 }
 
-/// A reader that has seen enough (`| head`) does not change the verdict.
-fn closed_pipe(error: io::Error) -> Result<()> {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(anyhow!(error).context("write to standard output")),
+fn report(
+    mut outcome: run::Outcome,
+    library: &Library,
+    repeat: Vec<Vec<String>>,
+    began: (SystemTime, Instant),
+) -> Report {
+    for (sandbox, words) in outcome.sandboxes.iter_mut().zip(repeat) {
+        sandbox.repeat = words;
     }
-}
-
-fn report(outcome: run::Outcome, library: &Library, began: (SystemTime, Instant)) -> Report {
+    // Readers of reports know files by where they are in the repository, which is where an audit is started.
+    if let Ok(here) = std::env::current_dir() {
+        for trial in &mut outcome.trials {
+            if let Ok(below) = trial.source.source.strip_prefix(&here) {
+                trial.source.source = below.to_owned();
+            }
+        }
+    }
     Report {
         schema: 1,
         tool: Tool {
@@ -478,7 +471,7 @@ fn names(sandboxes: &[Sandbox]) -> String {
         .join(", ")
 }
 
-fn all_of<E: std::fmt::Display>(errors: Vec<E>) -> anyhow::Error {
+pub(super) fn all_of<E: std::fmt::Display>(errors: Vec<E>) -> anyhow::Error {
     let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
     anyhow!("{}", text.join("\nerror: "))
 }

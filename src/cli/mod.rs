@@ -6,7 +6,9 @@ pub mod docs;
 pub mod explain;
 pub mod lint;
 pub mod list;
+pub mod outputs;
 pub mod proof;
+pub mod repeat;
 pub mod signals;
 pub mod terminal;
 

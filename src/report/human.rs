@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use self::page::Page;
 use super::line::{self, Columns};
-use super::style::{Ink, Style, ink, time};
+use super::style::{Ink, Style, ink, plural, time};
 use super::{Report, SandboxReport, Trial};
 use crate::exit_code;
 use crate::safe_text::SafeText;
@@ -128,10 +128,6 @@ fn summary(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
     };
     let sentence = exit_code::sentence(code);
     page.line(style.paint(ink, format_args!("exit {code}: {sentence}")))
-}
-
-fn plural(n: usize, one: &str, many: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 #[cfg(test)]

@@ -1,13 +1,19 @@
 //! The complete result, and one pure file a format.
 
+pub mod format;
 pub mod human;
 pub mod json;
+pub mod jsonl;
 pub mod junit;
 pub mod line;
 pub mod live;
 pub mod model;
 #[cfg(test)]
+pub(crate) mod outside;
+pub mod repeat;
+#[cfg(test)]
 pub(crate) mod sample;
+pub mod standing;
 pub mod style;
 pub mod write;
 

@@ -60,6 +60,8 @@ pub struct SandboxReport {
     pub notes: Vec<String>,
     /// It could not be audited at all.
     pub failed: Option<String>,
+    /// The options of `escape-audit run` with which it is audited as it was, the launcher and the cases left out.
+    pub repeat: Vec<String>,
 }
 
 /// One case in one sandbox, once.
@@ -127,6 +129,7 @@ impl Summary {
     }
 }
 
-fn seconds<S: serde::Serializer>(value: &Duration, out: S) -> Result<S::Ok, S::Error> {
+/// Seconds, to the millisecond.
+pub(super) fn seconds<S: serde::Serializer>(value: &Duration, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_f64((value.as_secs_f64() * 1000.0).round() / 1000.0)
 }

@@ -1,14 +1,13 @@
 //! What went wrong, worst first: what happened, the evidence, why it matters, what to do.
 
-use std::cmp::Reverse;
 use std::io;
 
 use super::page::Page;
-use crate::case::Severity;
 use crate::protection::{PROTECTIONS, Protection};
 use crate::report::line::why_it_does_not_gate;
+use crate::report::standing::{Finding, findings};
 use crate::report::style::{Ink, ink};
-use crate::report::{Report, SandboxReport, Trial};
+use crate::report::{Report, Trial};
 use crate::safe_text::SafeText;
 use crate::verdict::Verdict;
 
@@ -17,40 +16,8 @@ const EVIDENCE: usize = 5;
 /// Characters of one piece of evidence, and of what was printed.
 const PIECE: usize = 300;
 
-/// A trial, or a sandbox that could not be audited.
-enum Finding<'a> {
-    Trial(&'a Trial),
-    NotAudited(&'a SandboxReport, &'a str),
-}
-
-impl Finding<'_> {
-    /// Smallest first: what gates, the worse verdict, the higher severity.
-    fn rank(&self) -> (bool, Reverse<Verdict>, Option<Reverse<Severity>>) {
-        match self {
-            Self::Trial(trial) => (
-                !trial.gates,
-                Reverse(trial.judgement.verdict),
-                Some(Reverse(trial.source.severity)),
-            ),
-            // Before the other errors: nothing at all is known of this sandbox.
-            Self::NotAudited(..) => (false, Reverse(Verdict::Error), None),
-        }
-    }
-}
-
 pub(super) fn write_all(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
-    let trials = report
-        .trials
-        .iter()
-        .filter(|trial| trial.judgement.verdict > Verdict::Skipped)
-        .map(Finding::Trial);
-    let sandboxes = report
-        .sandboxes
-        .iter()
-        .filter_map(|sandbox| Some(Finding::NotAudited(sandbox, sandbox.failed.as_deref()?)));
-    let mut findings: Vec<_> = trials.chain(sandboxes).collect();
-    findings.sort_by_key(Finding::rank);
-    for finding in findings {
+    for finding in findings(report) {
         match finding {
             Finding::Trial(trial) => write_trial(page, trial, report)?,
             Finding::NotAudited(sandbox, why) => {
