@@ -36,6 +36,11 @@ impl Verdict {
         }
     }
 
+    /// Something got through that must not, or does not work that must.
+    pub fn is_a_breach(self) -> bool {
+        matches!(self, Self::Broken | Self::Escaped)
+    }
+
     /// All verdicts, best first.
     pub const ALL: [Self; 7] = [
         Self::Allowed,

@@ -99,7 +99,7 @@ mod tests {
                 "--sandbox",
                 "agent",
                 "--without",
-                "pids,network",
+                "network,pids",
                 "--level",
                 "strict",
                 "--fresh",

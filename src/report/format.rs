@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 
 use super::junit::Profile;
-use super::{Report, Style, human, json, jsonl, junit};
+use super::{Report, Style, human, json, jsonl, junit, sarif};
 
 /// A form that a report can be written in.
 pub struct Format {
@@ -32,7 +32,7 @@ pub struct Options {
 }
 
 /// Every format.
-pub static FORMATS: [Format; 4] = [
+pub static FORMATS: [Format; 5] = [
     Format {
         name: "human",
         doc: "the page that is shown on a terminal",
@@ -64,6 +64,14 @@ pub static FORMATS: [Format; 4] = [
         limits: "64 KiB of the beginning and of the end of each output",
         neutral: false,
         write: |report, options, out| junit::write(report, options.junit, out),
+    },
+    Format {
+        name: "sarif",
+        doc: "SARIF 2.1.0: an alert for each thing that escaped or is broken",
+        readers: "GitHub code scanning, editors",
+        limits: "what held or was skipped is not in it",
+        neutral: false,
+        write: |report, _, out| sarif::write(report, out),
     },
 ];
 

@@ -1,5 +1,6 @@
 //! The complete result, and one pure file a format.
 
+pub mod advice;
 pub mod format;
 pub mod human;
 pub mod json;
@@ -13,6 +14,7 @@ pub(crate) mod outside;
 pub mod repeat;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod sarif;
 pub mod standing;
 pub mod style;
 pub mod write;

@@ -33,6 +33,15 @@ pub struct Report {
     pub exit_code: i32,
 }
 
+impl Report {
+    /// The sandbox that a trial was made in.
+    pub fn sandbox_of(&self, trial: &Trial) -> Option<&SandboxReport> {
+        self.sandboxes
+            .iter()
+            .find(|sandbox| sandbox.sandbox.name == trial.sandbox)
+    }
+}
+
 /// This program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Tool {

@@ -3,11 +3,10 @@
 use std::io;
 
 use super::page::Page;
-use crate::protection::{PROTECTIONS, Protection};
 use crate::report::line::why_it_does_not_gate;
 use crate::report::standing::{Finding, findings};
 use crate::report::style::{Ink, ink};
-use crate::report::{Report, Trial};
+use crate::report::{Report, Trial, advice, repeat};
 use crate::safe_text::SafeText;
 use crate::verdict::Verdict;
 
@@ -64,30 +63,14 @@ fn write_trial(page: &mut Page<'_>, trial: &Trial, report: &Report) -> io::Resul
 
 fn advice(page: &mut Page<'_>, trial: &Trial, report: &Report) -> io::Result<()> {
     page.row("why", &trial.source.why, Ink::Plain)?;
-    let sandbox = report
-        .sandboxes
-        .iter()
-        .find(|s| s.sandbox.name == trial.sandbox);
-    let backend = sandbox.map_or("", |s| s.sandbox.backend.name());
-    let holding = trial.source.weakened.for_backend(backend);
-    if trial.judgement.verdict == Verdict::Escaped && !holding.is_empty() {
-        page.row("missing", &protections(holding), Ink::Plain)?;
+    let holding = advice::holding(trial, report);
+    if !holding.is_empty() {
+        page.row("missing", &advice::told(&holding), Ink::Plain)?;
     }
-    page.row("fix", &trial.source.fix, Ink::Plain)
-}
-
-/// The protections that would have held it: `network (a network namespace with nothing but loopback)`.
-fn protections(set: &[Protection]) -> String {
-    let meant = PROTECTIONS
-        .iter()
-        .filter(|(protection, ..)| set.contains(protection));
-    let told: Vec<_> = meant
-        .map(|(_, name, meaning)| format!("{name} ({meaning})"))
-        .collect();
-    match told.len() {
-        0 | 1 => told.concat(),
-        // Which of them suffices depends on the kernel and on the user.
-        _ => format!("any one of {}", told.join(", ")),
+    page.row("fix", &trial.source.fix, Ink::Plain)?;
+    match report.sandbox_of(trial) {
+        Some(sandbox) => page.row("repeat", &repeat::command(trial, sandbox), Ink::Plain),
+        None => Ok(()),
     }
 }
 
