@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 
 use super::junit::Profile;
-use super::{Report, Style, human, json, jsonl, junit, sarif};
+use super::{Report, Style, github, human, json, jsonl, junit, markdown, sarif, tap};
 
 /// A form that a report can be written in.
 pub struct Format {
@@ -32,7 +32,7 @@ pub struct Options {
 }
 
 /// Every format.
-pub static FORMATS: [Format; 5] = [
+pub static FORMATS: [Format; 8] = [
     Format {
         name: "human",
         doc: "the page that is shown on a terminal",
@@ -72,6 +72,30 @@ pub static FORMATS: [Format; 5] = [
         limits: "what held or was skipped is not in it",
         neutral: false,
         write: |report, _, out| sarif::write(report, out),
+    },
+    Format {
+        name: "markdown",
+        doc: "a page for a job's summary or a comment",
+        readers: "people, in GitHub's job summary (`$GITHUB_STEP_SUMMARY`)",
+        limits: "900 KiB, the worst first; what is left out is counted",
+        neutral: false,
+        write: |report, _, out| markdown::write(report, out),
+    },
+    Format {
+        name: "github",
+        doc: "annotations of GitHub Actions, as `::error …` lines",
+        readers: "the runner, on standard output: `--format github=-`",
+        limits: "ten errors and ten warnings, the worst first; the last says how many more",
+        neutral: false,
+        write: |report, _, out| github::write(report, out),
+    },
+    Format {
+        name: "tap",
+        doc: "TAP 14, one point a trial, worst first",
+        readers: "`prove`, `node-tap`, other harnesses",
+        limits: "long texts are cut",
+        neutral: false,
+        write: |report, _, out| tap::write(report, out),
     },
 ];
 

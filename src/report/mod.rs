@@ -2,12 +2,14 @@
 
 pub mod advice;
 pub mod format;
+pub mod github;
 pub mod human;
 pub mod json;
 pub mod jsonl;
 pub mod junit;
 pub mod line;
 pub mod live;
+pub mod markdown;
 pub mod model;
 #[cfg(test)]
 pub(crate) mod outside;
@@ -17,6 +19,7 @@ pub(crate) mod sample;
 pub mod sarif;
 pub mod standing;
 pub mod style;
+pub mod tap;
 pub mod write;
 
 pub use model::{Report, SandboxReport, Summary, Tool, Trial};
