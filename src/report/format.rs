@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 
 use super::junit::Profile;
-use super::{Report, Style, github, human, json, jsonl, junit, markdown, sarif, tap};
+use super::{Report, Style, github, html, human, json, jsonl, junit, markdown, sarif, tap};
 
 /// A form that a report can be written in.
 pub struct Format {
@@ -32,7 +32,7 @@ pub struct Options {
 }
 
 /// Every format.
-pub static FORMATS: [Format; 8] = [
+pub static FORMATS: [Format; 9] = [
     Format {
         name: "human",
         doc: "the page that is shown on a terminal",
@@ -80,6 +80,14 @@ pub static FORMATS: [Format; 8] = [
         limits: "900 KiB, the worst first; what is left out is counted",
         neutral: false,
         write: |report, _, out| markdown::write(report, out),
+    },
+    Format {
+        name: "html",
+        doc: "one self-contained page with filters, evidence, why and fix",
+        readers: "people, in a browser or on paper",
+        limits: "64 KiB of the beginning and of the end of each output",
+        neutral: false,
+        write: |report, _, out| html::write(report, out),
     },
     Format {
         name: "github",

@@ -1,7 +1,7 @@
 //! The report for people: one line a case, then what went wrong, worst first, with its evidence, why and fix.
 
 mod finding;
-mod heading;
+pub(super) mod heading;
 mod page;
 
 use std::collections::BTreeMap;

@@ -3,6 +3,7 @@
 pub mod advice;
 pub mod format;
 pub mod github;
+pub mod html;
 pub mod human;
 pub mod json;
 pub mod jsonl;

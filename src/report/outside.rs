@@ -36,6 +36,43 @@ pub(crate) fn filter(program: &str, arguments: &[&str], text: &str) -> Option<Sa
     })
 }
 
+/// What a browser makes of a page, as HTML again, once its scripts have run. It may talk to nobody.
+pub(crate) fn browse(page: &str) -> Option<String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    std::fs::write(&file, page).expect("written");
+    let profile = format!(
+        "--user-data-dir={}",
+        folder.path().join("profile").display()
+    );
+    let address = format!("file://{}", file.display());
+    let arguments = [
+        "--headless=new",
+        "--no-sandbox", // root's tests have none to give it
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--proxy-server=127.0.0.1:9",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        &profile,
+        "--dump-dom",
+        &address,
+    ];
+    let there = |name: &&&str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+    };
+    let browsers = ["chromium", "google-chrome", "chromium-browser"];
+    let Some(browser) = browsers.iter().find(there) else {
+        return missing("chromium");
+    };
+    let said = filter(browser, &arguments, "")?;
+    assert!(said.ok && said.out.contains("</html>"), "{}", said.err);
+    Some(said.out)
+}
+
 /// A file that `fixtures/schemas/fetch` puts into its cache.
 pub(crate) fn schema(name: &str) -> Option<PathBuf> {
     let path = cache()?.join(name);

@@ -23,7 +23,8 @@ pub(crate) fn hostile() -> Vec<u8> {
     let mut bytes =
         b"]]></system-out></testcase><testcase name=\"ok\"/>\n::error::x\n  ::stop-commands::y\n\
           ##[error]x ##vso[task.complete result=Succeeded] ##teamcity[x]\n[[ATTACHMENT|/etc/passwd]]\n\
-          \x1b[2J\x1b[31mred\x1b[0m <script>alert(1)</script> <img src=x onerror=alert(1)>\n\
+          \x1b[2J\x1b[31mred\x1b[0m <script>alert(1)</script> <img src=x onerror=document.body.dataset.owned=1>\n\
+          <script>document.body.dataset.owned=1</script> <svg onload=document.body.dataset.owned=1> \"onload=alert(1) ' \n\
           | a | b |\n`` ` ](javascript:alert(1)) [x](javascript:alert(1)) **b** # h\n---\n  ...\n\
           \xef\xbf\xbe \xe2\x80\xae\n"
             .to_vec();
