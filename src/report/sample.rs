@@ -64,7 +64,7 @@ pub(crate) fn hostile_report() -> Report {
         case.techniques = vec![text.clone()];
         case.references = vec![text.clone(), "javascript:alert(1)".into()];
         case.source = format!("{text}.toml").into();
-        trial.observed.inside.output_head = hostile().repeat(700);
+        trial.observed.inside.output_head = hostile().repeat(250);
         trial.observed.inside.error_head = hostile();
         report.trials.push(trial);
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::report::sample;
+use crate::safe_text::must_escape;
 
 #[test]
 fn each_has_a_name_of_its_own_and_is_found_by_it() {
@@ -36,6 +37,106 @@ fn no_format_hides_an_escape_or_a_partial_report() {
         assert!(
             text.contains("interrupted after 3 of 36"),
             "{format:?}:\n{text}"
+        );
+    }
+}
+
+/// What every format promises of what strangers wrote, in titles and names as in output: no character acts, no reader of
+/// logs is commanded, and the text can still be read. That the counts are right and nothing runs, each format's own tests
+/// have another reader say.
+#[test]
+fn nothing_of_a_stranger_acts_in_any_format() {
+    for report in [sample::report(), sample::hostile_report()] {
+        for format in &FORMATS {
+            let text = format.text(&report);
+            for c in text.chars().filter(|c| *c != '\n') {
+                assert!(!must_escape(c), "{format:?}: {c:?}");
+            }
+            for line in text.lines() {
+                let command = line.trim_start().starts_with("::");
+                let ours = format.name == "github" && line.starts_with("::");
+                assert!(!command || ours, "{format:?}: {line}");
+                let lower = line.to_ascii_lowercase();
+                for mark in ["##[", "##vso[", "##teamcity[", "[[attachment|"] {
+                    assert!(!lower.contains(mark), "{format:?}: {mark} in {line}");
+                }
+            }
+            for readable in [
+                "alert(1)",
+                "stop-commands",
+                "task.complete result",
+                "/etc/passwd",
+            ] {
+                assert!(text.contains(readable), "{format:?} lost {readable}");
+            }
+        }
+    }
+}
+
+/// The same trials, whatever they are called, come to the same number of everything.
+#[test]
+fn a_strangers_names_change_no_count() {
+    let hostile = sample::hostile_report();
+    let mut tame = hostile.clone();
+    for (n, trial) in tame.trials.iter_mut().enumerate() {
+        trial.case = format!("network/case-{n}");
+        trial.source.id.clone_from(&trial.case);
+        trial.source.title = "A title".into();
+        trial.judgement.sentence = "A sentence.".into();
+    }
+    let count = |report: &Report, format: &str, what: &str| {
+        let text = named(format).expect("there").text(report);
+        text.lines()
+            .filter(|line| line.trim_start().starts_with(what))
+            .count()
+    };
+    for (format, what) in [
+        ("jsonl", "{\"line\":\"trial\""),
+        ("junit", "<testcase "),
+        ("junit", "<failure "),
+        ("junit", "<error "),
+        ("junit", "<skipped>"),
+        ("sarif", "\"ruleId\""),
+        ("markdown", "| "),
+        ("markdown", "<details>"),
+        ("html", "<details class=\"trial"),
+        ("github", "::error "),
+        ("github", "::warning "),
+        ("tap", "not ok "),
+        ("tap", "ok "),
+        ("tap", "---"),
+        ("tap", "..."),
+    ] {
+        let counted = count(&hostile, format, what);
+        assert_ne!(counted, 0, "{format}: {what}");
+        assert_eq!(counted, count(&tame, format, what), "{format}: {what}");
+    }
+}
+
+/// A long output keeps its beginning and its end, and what is between them is counted and hashed.
+#[test]
+fn a_long_output_keeps_both_ends() {
+    let mut report = sample::report();
+    let mut output = b"the beginning\n".to_vec();
+    output.extend(b"middle ".repeat(100_000));
+    output.extend(b"\nthe end");
+    for trial in &mut report.trials {
+        trial.observed.inside.output_head = output.clone();
+    }
+    for format in ["junit", "html"] {
+        let text = named(format).expect("there").text(&report);
+        assert!(
+            text.contains("the beginning\n") && text.contains("\nthe end"),
+            "{format}"
+        );
+        assert!(
+            text.contains(&format!("of {} bytes left out, sha256 ", output.len())),
+            "{format}"
+        );
+        assert!(
+            text.len() < report.trials.len() * 300_000,
+            "{format}: {}",
+            text.len()
         );
     }
 }
