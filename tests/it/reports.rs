@@ -90,7 +90,9 @@ fn of_one_run_in_every_format() {
     ]);
     let seen = run(&arguments);
     assert_eq!(seen.status, 1, "{}", seen.err);
-    let escaped = counts(&seen)["ESCAPED"];
+    let escaped = seen.report["summary"]["escaped"].as_u64().unwrap();
+    let escaped = usize::try_from(escaped).unwrap();
+    assert!(escaped > 5, "{}", seen.out);
     for format in &FORMATS {
         let text = fs::read_to_string(folder.path().join(format.name)).unwrap();
         assert!(
