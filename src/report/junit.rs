@@ -14,7 +14,7 @@ use junit_report::{Duration, TestCase, TestCaseBuilder, TestSuite};
 use self::polish::{Extras, OfSuite, Properties};
 use super::standing::{self, Standing};
 use super::style::word;
-use super::{Report, SandboxReport, Trial, repeat};
+use super::{Report, SandboxReport, Trial, printed, repeat};
 use crate::exit_code;
 use crate::safe_text::{Cap, SafeText};
 use crate::verdict::Verdict;
@@ -184,11 +184,11 @@ fn testcase(trial: &Trial, sandbox: &SandboxReport) -> TestCase {
         .set_filepath(SafeText::line(file.as_bytes()).as_str())
         .set_trace(&details(trial, sandbox));
     let inside = &trial.observed.inside;
-    if !inside.output_head.is_empty() {
-        builder.set_system_out(&SafeText::capped(&inside.output_head, Cap::STREAM).cdata());
+    if !inside.output.is_empty() {
+        builder.set_system_out(&printed::block(&inside.output).cdata());
     }
-    if !inside.error_head.is_empty() {
-        builder.set_system_err(&SafeText::capped(&inside.error_head, Cap::STREAM).cdata());
+    if !inside.error.is_empty() {
+        builder.set_system_err(&printed::block(&inside.error).cdata());
     }
     builder.build()
 }

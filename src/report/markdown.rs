@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use self::text::{Code, Html, Md};
 use super::standing::{self, Finding, Standing, findings};
 use super::style::{plural, time, word};
-use super::{Report, SandboxReport, Trial, advice, repeat};
+use super::{Report, SandboxReport, Trial, advice, printed, repeat};
 use crate::exit_code;
 use crate::verdict::Verdict;
 
@@ -23,7 +23,7 @@ const LAST_WORDS: usize = 1024;
 /// Characters of a cell, and of a paragraph.
 const CELL: usize = 300;
 const PARAGRAPH: usize = 2000;
-/// Bytes of what was printed.
+/// Characters of what was printed.
 const PRINTED: usize = 2000;
 /// Pieces of evidence.
 const EVIDENCE: usize = 20;
@@ -46,16 +46,16 @@ fn page(report: &Report, limit: usize) -> String {
         );
     }
     for finding in &findings {
-        page.add("lines of what went wrong", &row(finding));
+        page.add("lines of what went wrong", || row(finding));
     }
     page.text.push('\n');
     for finding in &findings {
         if let Finding::Trial(trial) = finding {
-            page.add("details of what went wrong", &details(trial, report));
+            page.add("details of what went wrong", || details(trial, report));
         }
     }
     for sandbox in &report.sandboxes {
-        page.add("sandboxes", &of_sandbox(report, sandbox));
+        page.add("sandboxes", || of_sandbox(report, sandbox));
     }
     page.ended(report)
 }
@@ -105,12 +105,15 @@ struct Page {
 
 impl Page {
     /// Adds a block that stands for itself, if there is room for it, and for none after one that had none.
-    fn add(&mut self, what: &'static str, block: &str) {
-        if self.left_out.contains_key(what) || self.text.len() + block.len() > self.room {
-            *self.left_out.entry(what).or_default() += 1;
-        } else {
-            self.text.push_str(block);
+    fn add(&mut self, what: &'static str, block: impl FnOnce() -> String) {
+        if !self.left_out.contains_key(what) {
+            let block = block();
+            if self.text.len() + block.len() <= self.room {
+                self.text.push_str(&block);
+                return;
+            }
         }
+        *self.left_out.entry(what).or_default() += 1;
     }
 
     fn ended(mut self, report: &Report) -> String {
@@ -209,14 +212,14 @@ fn details(trial: &Trial, report: &Report) -> String {
     }
     text.push('\n');
     let inside = &trial.observed.inside;
-    for (label, bytes) in [
-        ("It printed", &inside.output_head),
-        ("On standard error", &inside.error_head),
+    for (label, said) in [
+        ("It printed", &inside.output),
+        ("On standard error", &inside.error),
     ] {
-        if !bytes.is_empty() {
+        if !said.is_empty() {
             text.push_str(&format!(
                 "**{label}:**\n\n{}\n\n",
-                text::pre(bytes, PRINTED)
+                text::pre(&printed::block(said), PRINTED)
             ));
         }
     }

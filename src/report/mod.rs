@@ -14,6 +14,7 @@ pub mod markdown;
 pub mod model;
 #[cfg(test)]
 pub(crate) mod outside;
+pub mod printed;
 pub mod repeat;
 #[cfg(test)]
 pub(crate) mod sample;

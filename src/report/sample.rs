@@ -64,8 +64,8 @@ pub(crate) fn hostile_report() -> Report {
         case.techniques = vec![text.clone()];
         case.references = vec![text.clone(), "javascript:alert(1)".into()];
         case.source = format!("{text}.toml").into();
-        trial.observed.inside.output_head = hostile().repeat(250);
-        trial.observed.inside.error_head = hostile();
+        trial.observed.inside.output = hostile().repeat(250).into();
+        trial.observed.inside.error = hostile().into();
         report.trials.push(trial);
     }
     report.summary = Summary::of(&report.trials);
@@ -281,9 +281,9 @@ pub(crate) fn report() -> Report {
     nasty.judgement.sentence.clone_from(&text);
     nasty.judgement.evidence = vec![text.clone(); 9];
     nasty.source.title = text;
-    nasty.observed.inside.output_head = hostile();
+    nasty.observed.inside.output = hostile().into();
     nasty.observed.inside.output_bytes = 5_000_000;
-    nasty.observed.inside.error_head = hostile();
+    nasty.observed.inside.error = hostile().into();
     report.trials.push(nasty);
 
     report.summary = Summary::of(&report.trials);

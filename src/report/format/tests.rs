@@ -121,7 +121,7 @@ fn a_long_output_keeps_both_ends() {
     output.extend(b"middle ".repeat(100_000));
     output.extend(b"\nthe end");
     for trial in &mut report.trials {
-        trial.observed.inside.output_head = output.clone();
+        trial.observed.inside.output = output.clone().into();
     }
     for format in ["junit", "html"] {
         let text = named(format).expect("there").text(&report);

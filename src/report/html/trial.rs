@@ -7,8 +7,7 @@ use super::{LINE, PARAGRAPH, mark, tone};
 use crate::evidence::outcome_name;
 use crate::report::standing::{self, Standing};
 use crate::report::style::{time, word};
-use crate::report::{Report, Trial, advice, repeat};
-use crate::safe_text::{Cap, SafeText};
+use crate::report::{Report, Trial, advice, printed, repeat};
 
 /// Pieces of evidence, and of steps inside.
 const PIECES: usize = 100;
@@ -195,12 +194,12 @@ fn steps(trial: &Trial, out: &mut dyn Write) -> io::Result<()> {
 
 fn printed(trial: &Trial, out: &mut dyn Write) -> io::Result<()> {
     let inside = &trial.observed.inside;
-    for (label, bytes) in [
-        ("What it printed", &inside.output_head),
-        ("What it printed on standard error", &inside.error_head),
+    for (label, printed) in [
+        ("What it printed", &inside.output),
+        ("What it printed on standard error", &inside.error),
     ] {
-        if !bytes.is_empty() {
-            let text = Block(SafeText::capped(bytes, Cap::STREAM));
+        if !printed.is_empty() {
+            let text = Block(printed::block(printed));
             writeln!(
                 out,
                 r#"<details class="wide more"><summary>{label}</summary><pre>{text}</pre></details>"#

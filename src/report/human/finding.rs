@@ -77,11 +77,8 @@ fn advice(page: &mut Page<'_>, trial: &Trial, report: &Report) -> io::Result<()>
 /// Where something went wrong, the reason is often to be found in what the launcher printed.
 fn printed(page: &mut Page<'_>, trial: &Trial) -> io::Result<()> {
     let inside = &trial.observed.inside;
-    for (label, bytes) in [
-        ("stderr", &inside.error_head),
-        ("stdout", &inside.output_head),
-    ] {
-        let text = SafeText::line_within(bytes.trim_ascii(), PIECE);
+    for (label, printed) in [("stderr", &inside.error), ("stdout", &inside.output)] {
+        let text = SafeText::line_within(printed.head.trim_ascii(), PIECE);
         if !text.is_empty() {
             page.row(label, text.as_str(), Ink::Plain)?;
         }

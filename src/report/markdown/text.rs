@@ -47,22 +47,21 @@ impl fmt::Display for Code<'_> {
 
 impl fmt::Display for Html<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&html(&SafeText::line_within(self.0.trim(), self.1)))
+        f.write_str(&html(SafeText::line_within(self.0.trim(), self.1).as_str()))
     }
 }
 
-/// What was printed, with its lines: no more than `most` bytes of it. Markdown is not read before `</pre>`.
-pub(super) fn pre(bytes: &[u8], most: usize) -> String {
-    let text = SafeText::block(&bytes[..bytes.len().min(most)]);
-    let more = bytes.len().saturating_sub(most);
-    let cut = match more {
+/// What was printed, with its lines: no more than `most` characters of it. Markdown is not read before `</pre>`.
+pub(super) fn pre(text: &SafeText, most: usize) -> String {
+    let shown: String = text.as_str().chars().take(most).collect();
+    let cut = match text.as_str().len() - shown.len() {
         0 => String::new(),
         more => format!("\n[... {more} more bytes in the other reports]"),
     };
-    format!("<pre>{}{cut}</pre>", html(&text))
+    format!("<pre>{}{cut}</pre>", html(&shown))
 }
 
-fn html(text: &SafeText) -> String {
-    let text = text.as_str().replace('&', "&amp;").replace('<', "&lt;");
+fn html(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
     text.replace('>', "&gt;").replace('"', "&quot;")
 }
