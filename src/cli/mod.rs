@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod audit;
+pub mod canary;
 pub mod docs;
 pub mod explain;
 pub mod lint;
@@ -44,6 +45,7 @@ pub fn main() -> i32 {
         Command::Explain(explain) => show_case(explain),
         Command::Lint(lint) => check_cases(lint),
         Command::Clean => audit::clean(),
+        Command::Canary(arguments) => canary::serve(arguments),
     };
     done.unwrap_or_else(|error| {
         let _ = write!(io::stderr(), "{}", terminal::complaint(&error));

@@ -53,7 +53,7 @@ impl Place {
 pub fn parse(text: &str) -> Result<Output, String> {
     let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
     let Some((name, path)) = text.split_once('=') else {
-        let example = names.contains(&text).then_some(text).unwrap_or("html");
+        let example = if names.contains(&text) { text } else { "html" };
         return Err(format!(
             "it is written FORMAT=PATH, as `{example}=report.{example}` or `{example}=-` for standard output; the formats \
              are {}",

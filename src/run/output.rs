@@ -93,7 +93,7 @@ mod tests {
         assert_eq!((&*short.head, &*short.tail), (&b"abcdef"[..], &b""[..]));
         assert_eq!((short.bytes, short.sha256), (6, None));
         let long: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
-        let cut = printed(&[long.clone()]);
+        let cut = printed(std::slice::from_ref(&long));
         assert_eq!(cut.head, long[..SHOWN]);
         assert_eq!(cut.tail, long[long.len() - SHOWN..]);
         assert_eq!(cut.bytes, 1_000_000);

@@ -26,7 +26,7 @@ impl fmt::Display for Prose<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = Text(self.0, self.1).to_string();
         let parts: Vec<&str> = text.split('`').collect();
-        if parts.len() % 2 == 0 {
+        if parts.len().is_multiple_of(2) {
             return f.write_str(&text); // one of them stands alone
         }
         for (n, part) in parts.iter().enumerate() {
