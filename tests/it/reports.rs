@@ -247,7 +247,10 @@ fn no_secret_is_written() {
         return;
     }
     let secret = "correct-horse-battery-staple-4711";
-    let arguments = ["--case", "credentials/environment-dump", "--", "env"];
+    let folder = crate::support::folder();
+    let asked = every_format(folder.path());
+    let mut arguments: Vec<&str> = asked.iter().map(String::as_str).collect();
+    arguments.extend(["--case", "credentials/environment-dump", "--", "env"]);
     let seen = crate::support::Audit::start_in("run", &arguments, |command| {
         command.env("MY_SERVICE_TOKEN", secret);
     })
@@ -255,8 +258,12 @@ fn no_secret_is_written() {
     assert_eq!(seen.verdict("credentials/environment-dump").0, "ESCAPED");
     let observed = seen.report.to_string();
     assert!(observed.contains("MY_SERVICE_TOKEN"), "it was not found");
-    let junit = seen.junit.unwrap();
-    for report in [&seen.out, &seen.err, &junit, &seen.report.to_string()] {
-        assert!(!report.contains(secret), "{report}");
+    for format in &FORMATS {
+        let text = fs::read_to_string(folder.path().join(format.name)).unwrap();
+        assert!(text.contains("environment-dump"), "{format:?}");
+        assert!(!text.contains(secret), "{format:?}:\n{text}");
+    }
+    for said in [&seen.out, &seen.err] {
+        assert!(!said.contains(secret), "{said}");
     }
 }

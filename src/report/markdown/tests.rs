@@ -129,6 +129,13 @@ fn githubs_reader_finds_our_tables_and_nothing_of_a_stranger() {
         html.matches("</details>").count()
     );
     assert_eq!(html.matches("<h2>").count(), 1);
+    // A bar in a text divides no cell.
+    let cells: Vec<&str> = html.split("<td>").skip(1).collect();
+    let hostile = cells.iter().filter(|cell| cell.contains("ATTACHMENT"));
+    assert!(hostile.clone().count() > 10);
+    for cell in hostile {
+        assert!(cell.contains("ATTACHMENT|/etc/passwd"), "{cell}");
+    }
     // Still to be read, as it was.
     assert!(
         html.contains("&lt;script&gt;alert(1)&lt;/script&gt;"),
