@@ -1,9 +1,9 @@
 //! What a trial comes to: a verdict, a stable reason code, and a sentence for a person.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The verdict of one trial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Verdict {
     /// A case of what must work: it worked.
@@ -36,8 +36,13 @@ impl Verdict {
         }
     }
 
-    /// Something got through that must not, or does not work that must.
-    pub fn is_a_breach(self) -> bool {
+    /// Proven to be as it should.
+    pub fn holds(self) -> bool {
+        matches!(self, Self::Allowed | Self::Blocked)
+    }
+
+    /// Proven not to be as it should.
+    pub fn escapes(self) -> bool {
         matches!(self, Self::Broken | Self::Escaped)
     }
 

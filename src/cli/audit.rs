@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::args::{Prove, Run, Selection};
+use super::gating::{day_of, selected_by, today};
 use super::outputs::Outputs;
 use super::proof::Proof;
 use super::repeat;
@@ -19,9 +20,10 @@ use crate::case::{Case, Expect, Library};
 use crate::config::{self, BackendKind, Project, RangeConfig, Sandbox};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::exit_code;
-use crate::gate::{self, Interrupted};
+use crate::gate::{self, Interrupted, Rules};
 use crate::host::hierarchy::Hierarchy;
 use crate::range::turn;
+use crate::report::decided::Decided;
 use crate::report::junit::Profile;
 use crate::report::live::{Event, Live};
 use crate::report::{Report, Style, Summary, Tool, human};
@@ -44,19 +46,22 @@ pub fn run(arguments: &Run) -> Result<i32> {
         .iter()
         .map(|sandbox| repeat::of_run(arguments, &sandbox.name))
         .collect();
+    let quick = !arguments.launcher.is_empty();
+    let rules = arguments.gating.rules(project.as_ref(), quick, &library)?;
     let plan = Plan {
         library,
         cases,
+        selection: selected_by(&arguments.selection),
         sandboxes,
         repeat,
         range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: false,
         jobs: arguments.jobs.map(usize::from),
         fresh: arguments.fresh,
+        retries: arguments.retries,
         outputs,
     };
-    let decide =
-        |report: &Report, caught: Option<Interrupted>| gate::decide(report, caught).exit_code;
+    let decide = |report: &mut Report, caught| gate::settle(report, &rules, caught);
     carry_out(plan, decide, human::write)
 }
 
@@ -101,18 +106,23 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
     let plan = Plan {
         library,
         cases,
+        selection: selected_by(&arguments.selection),
         sandboxes,
         repeat,
         range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: true,
         jobs: None,
         fresh: false,
+        retries: None,
         outputs,
     };
     // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
-    let decide = |report: &Report, caught: Option<Interrupted>| match caught {
-        Some(_) => gate::decide(report, caught).exit_code,
-        None => Proof::of(report).exit_code(),
+    let decide = |report: &mut Report, caught: Option<Interrupted>| {
+        gate::settle(report, &Rules::strict(today()), caught);
+        if caught.is_none() {
+            report.exit_code = Proof::of(report).exit_code();
+            report.gate = Decided::without_gate(report.exit_code);
+        }
     };
     carry_out(plan, decide, super::proof::write)
 }
@@ -159,6 +169,7 @@ pub fn clean() -> Result<i32> {
 struct Plan {
     library: Library,
     cases: Vec<Case>,
+    selection: Vec<String>,
     sandboxes: Vec<Sandbox>,
     /// What to say so that each sandbox is audited again.
     repeat: Vec<Vec<String>>,
@@ -166,6 +177,7 @@ struct Plan {
     only_weakened: bool,
     jobs: Option<usize>,
     fresh: bool,
+    retries: Option<u32>,
     outputs: Outputs,
 }
 
@@ -174,7 +186,7 @@ const TURN: Duration = Duration::from_secs(600);
 
 fn carry_out(
     plan: Plan,
-    decide: impl FnOnce(&Report, Option<Interrupted>) -> i32,
+    decide: impl FnOnce(&mut Report, Option<Interrupted>),
     tell: impl FnOnce(&Report, &mut dyn Write, Style) -> io::Result<()>,
 ) -> Result<i32> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -182,7 +194,7 @@ fn carry_out(
         .build()
         .context("start the runtime")?;
     let began = (SystemTime::now(), Instant::now());
-    let (report, code) = runtime.block_on(async {
+    let report = runtime.block_on(async {
         let mut signals = Signals::listen().context("listen for signals")?;
         let mut before = None;
         let turn = async {
@@ -206,6 +218,7 @@ fn carry_out(
             jobs: plan.jobs.unwrap_or_else(|| run::default_jobs(&bench)),
             only_weakened: plan.only_weakened,
             fresh: plan.fresh,
+            retries: plan.retries,
             cases: plan.cases,
             sandboxes: plan.sandboxes,
             range: plan.range,
@@ -233,18 +246,16 @@ fn carry_out(
         )
         .await?;
         live.finish();
-        let report = report(outcome, &plan.library, plan.repeat, began);
-        let code = decide(&report, caught);
-        anyhow::Ok((report, code))
+        let mut report = report(outcome, &plan.library, plan.selection, plan.repeat, began);
+        decide(&mut report, caught);
+        anyhow::Ok(report)
     })?;
     drop(runtime);
-    let mut report = report;
-    report.exit_code = code;
     let style = terminal::style(&io::stdout());
     let unwritten = plan
         .outputs
         .write(&report, |report, out| tell(report, out, style));
-    let mut code = code;
+    let mut code = report.exit_code;
     for error in unwritten {
         eprint!("{}", terminal::complaint(&error));
         // What was decided stands; but what nobody can read holds nothing.
@@ -268,6 +279,7 @@ fn same_stream() -> bool {
 fn report(
     mut outcome: run::Outcome,
     library: &Library,
+    selection: Vec<String>,
     repeat: Vec<Vec<String>>,
     began: (SystemTime, Instant),
 ) -> Report {
@@ -295,10 +307,12 @@ fn report(
         incomplete: outcome
             .interrupted
             .then(|| "the audit was interrupted; only what was decided by then is here".to_owned()),
+        selection,
         summary: Summary::of(&outcome.trials),
         sandboxes: outcome.sandboxes,
         trials: outcome.trials,
-        exit_code: 0,
+        gate: Decided::without_gate(exit_code::NOTHING_RAN),
+        exit_code: exit_code::NOTHING_RAN,
     }
 }
 
@@ -469,28 +483,13 @@ pub(super) fn all_of<E: std::fmt::Display>(errors: Vec<E>) -> anyhow::Error {
     anyhow!("{}", text.join("\nerror: "))
 }
 
-/// `2026-11-29T13:19:49Z`, by the civil calendar's own arithmetic (days from 1970-03-01 in eras of 400 years).
+/// `2026-11-29T13:19:49Z`.
 fn rfc3339(time: SystemTime) -> String {
-    let seconds = time
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or(Duration::ZERO)
-        .as_secs();
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let second = since.as_secs() % 86_400;
     format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        "{}T{:02}:{:02}:{:02}Z",
+        day_of(time),
         second / 3_600,
         second / 60 % 60,
         second % 60

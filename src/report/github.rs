@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 
+use super::decided::Weight;
 use super::standing::{self, Finding, Standing, findings};
 use super::style::{plural, time, word};
 use super::{Report, Trial, advice, repeat};
@@ -29,10 +30,20 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
                 let title = format!("{} could not be audited", sandbox.sandbox.name);
                 errors.push(Annotation::new(Verdict::Error, title, why));
             }
+            Finding::Gate(remark) => {
+                let title = format!("The gate: {}", remark.code);
+                errors.push(Annotation::new(Verdict::Error, title, &remark.sentence));
+            }
             Finding::Trial(trial) => match standing::of(trial) {
                 Standing::Failed | Standing::Undecided => errors.push(of_trial(trial, report)),
                 _ => warnings.push(of_trial(trial, report)),
             },
+        }
+    }
+    for remark in &report.gate.remarks {
+        if remark.weight == Weight::Warning {
+            let title = format!("The gate: {}", remark.code);
+            warnings.push(Annotation::new(Verdict::Skipped, title, &remark.sentence));
         }
     }
     for sandbox in &report.sandboxes {
@@ -56,7 +67,7 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         time(report.elapsed),
         counts.join(", ")
     );
-    let title = format!("escape-audit: {}", exit_code::sentence(report.exit_code));
+    let title = format!("escape-audit: {}", report.gate.sentence);
     Annotation::new(Verdict::Allowed, title, &summary).write("notice", out)
 }
 
@@ -64,7 +75,7 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 fn of_the_audit(report: &Report) -> Option<Annotation> {
     let (title, why) = match &report.incomplete {
         Some(why) => ("The audit is not complete", &**why),
-        None if report.exit_code == exit_code::NOTHING_RAN => {
+        None if report.found() == exit_code::NOTHING_RAN => {
             ("Nothing ran", exit_code::sentence(exit_code::NOTHING_RAN))
         }
         None => return None,
@@ -155,10 +166,8 @@ fn of_trial(trial: &Trial, report: &Report) -> Annotation {
             .first()
             .map(|first| format!("Evidence: {first}")),
     );
-    if let Standing::Silent(why) = standing::of(trial) {
-        lines.push(format!("It does not fail the build: {why}."));
-    }
-    if judgement.verdict.is_a_breach() {
+    lines.extend(standing::of(trial).excuse());
+    if judgement.verdict.escapes() {
         let holding = advice::holding(trial, report);
         if !holding.is_empty() {
             lines.push(format!(

@@ -14,6 +14,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use sha2::{Digest, Sha256};
 
 use self::text::{Prose, Text};
+use super::decided::Weight;
 use super::standing::{self, Standing, worst_first};
 use super::style::{Style, plural, time, word};
 use super::{Report, SandboxReport, Summary, Trial};
@@ -50,7 +51,7 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 "#,
         hash(STYLE),
         hash(SCRIPT),
-        exit_code::sentence(report.exit_code),
+        Text(&report.gate.sentence, PARAGRAPH),
     )?;
     head(report, out)?;
     writeln!(out, r#"<div class="wrap">"#)?;
@@ -80,17 +81,21 @@ fn mark(verdict: Verdict) -> &'static str {
 }
 
 fn head(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let tone = match report.exit_code {
+    let tone = match report.gate.exit_code {
         exit_code::HELD => "tone-good",
         exit_code::ESCAPED => "tone-bad",
         _ => "tone-warn",
     };
-    let sentence = exit_code::sentence(report.exit_code);
-    let (first, rest) = sentence.split_at(1);
+    let sentence = Text(&report.gate.sentence, PARAGRAPH).to_string();
+    let mut rest = sentence.chars();
+    let first = rest
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().collect());
+    let rest = rest.as_str();
     writeln!(
         out,
         r#"<header class="head {tone}"><div class="wrap"><p class="brand">escape-audit</p><h1>{}{rest}</h1>"#,
-        first.to_uppercase()
+        first
     )?;
     bar(&report.summary, out)?;
     writeln!(
@@ -268,6 +273,18 @@ fn main(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     writeln!(out, "<main>")?;
+    for remark in &report.gate.remarks {
+        let tone = match remark.weight {
+            Weight::Fails => "tone-bad",
+            Weight::Warning => "tone-warn",
+            Weight::Note => "tone-mute",
+        };
+        let sentence = Prose(&remark.sentence, PARAGRAPH);
+        writeln!(
+            out,
+            r#"<p class="notice {tone}"><b>The gate:</b> {sentence}</p>"#
+        )?;
+    }
     for sandbox in &report.sandboxes {
         notices(sandbox, true, out)?;
     }

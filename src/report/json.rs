@@ -13,7 +13,12 @@ use crate::safe_text::must_escape;
 
 /// Writes the report, indented, with a line feed at its end.
 pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    visible(report, PrettyFormatter::new(), out)?;
+    write_value(report, out)
+}
+
+/// Writes anything else in the same way.
+pub fn write_value(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    visible(value, PrettyFormatter::new(), out)?;
     out.write_all(b"\n")
 }
 

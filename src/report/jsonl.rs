@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::ser::CompactFormatter;
 
+use super::decided::Decided;
 use super::json::visible;
 use super::model::seconds;
 use super::standing::worst_first;
@@ -21,6 +22,7 @@ enum Line<'a> {
         schema: u32,
         tool: &'a Tool,
         started: &'a str,
+        selection: &'a [String],
         sandboxes: &'a [SandboxReport],
     },
     Trial(&'a Trial),
@@ -29,6 +31,7 @@ enum Line<'a> {
         elapsed: Duration,
         incomplete: Option<&'a str>,
         summary: &'a Summary,
+        gate: &'a Decided,
         exit_code: i32,
     },
 }
@@ -43,6 +46,7 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         schema: report.schema,
         tool: &report.tool,
         started: &report.started,
+        selection: &report.selection,
         sandboxes: &report.sandboxes,
     })?;
     for trial in worst_first(report) {
@@ -52,6 +56,7 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         elapsed: report.elapsed,
         incomplete: report.incomplete.as_deref(),
         summary: &report.summary,
+        gate: &report.gate,
         exit_code: report.exit_code,
     })
 }

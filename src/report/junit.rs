@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use junit_report::{Duration, TestCase, TestCaseBuilder, TestSuite};
 
 use self::polish::{Extras, OfSuite, Properties};
-use super::standing::{self, Standing};
+use super::standing::{self, Standing, failing_remarks};
 use super::style::word;
 use super::{Report, SandboxReport, Trial, printed, repeat};
 use crate::exit_code;
@@ -111,7 +111,14 @@ fn of_the_audit(report: &Report) -> Option<Suite> {
     if let Some(why) = &report.incomplete {
         cases.push(erring("escape-audit", "complete", "incomplete", why));
     }
-    if report.exit_code == exit_code::NOTHING_RAN {
+    for remark in failing_remarks(report) {
+        let about = [&remark.sandbox, &remark.case].into_iter().flatten();
+        let words: Vec<&str> = about.map(String::as_str).collect();
+        let name = SafeText::line(format!("gate {}", words.join(" ")));
+        let (name, code) = (name.as_str().trim(), remark.code);
+        cases.push(erring("escape-audit", name, code, &remark.sentence));
+    }
+    if report.found() == exit_code::NOTHING_RAN {
         let why = exit_code::sentence(exit_code::NOTHING_RAN);
         cases.push(erring("escape-audit", "ran", "nothing-ran", why));
     }
@@ -173,6 +180,10 @@ fn testcase(trial: &Trial, sandbox: &SandboxReport) -> TestCase {
         Standing::Silent(why) => skipped(&format!(
             "does not gate ({why}): {verdict} {reason}: {message}"
         )),
+        Standing::Waived(waived) => {
+            let waived = SafeText::line_within(waived.to_string(), MESSAGE);
+            skipped(&format!("{waived}: {verdict} {reason}: {message}"))
+        }
         Standing::Failed => TestCaseBuilder::failure(name, time, reason, &told),
         Standing::Undecided => TestCaseBuilder::error(name, time, reason, &told),
     };

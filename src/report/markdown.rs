@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use self::text::{Code, Html, Md};
+use super::decided::Weight;
 use super::standing::{self, Finding, Standing, findings};
 use super::style::{plural, time, word};
 use super::{Report, SandboxReport, Trial, advice, printed, repeat};
@@ -62,18 +63,18 @@ fn page(report: &Report, limit: usize) -> String {
 
 /// What came of it, and what is to be known before anything else.
 fn head(report: &Report) -> String {
-    let mark = match report.exit_code {
+    let mark = match report.gate.exit_code {
         exit_code::HELD => "✅",
         exit_code::ESCAPED => "❌",
         _ => "⚠️",
     };
-    let sentence = exit_code::sentence(report.exit_code);
+    let sentence = Md(&report.gate.sentence, PARAGRAPH);
     let counts: Vec<String> = Verdict::ALL
         .into_iter()
         .rev()
         .map(|verdict| (verdict, report.summary.count(verdict)))
         .filter(|(_, count)| *count > 0)
-        .map(|(verdict, count)| match verdict.is_a_breach() {
+        .map(|(verdict, count)| match verdict.escapes() {
             true => format!("**{count} {}**", verdict.name().to_lowercase()),
             false => format!("{count} {}", verdict.name().to_lowercase()),
         })
@@ -91,6 +92,14 @@ fn head(report: &Report) -> String {
     ));
     if let Some(why) = &report.incomplete {
         text.push_str(&format!("\n**⚠️ Incomplete:** {}\n", Md(why, PARAGRAPH)));
+    }
+    for remark in &report.gate.remarks {
+        if remark.weight != Weight::Fails {
+            text.push_str(&format!(
+                "\n**Note:** {}\n",
+                Md(&remark.sentence, PARAGRAPH)
+            ));
+        }
     }
     text
 }
@@ -156,12 +165,19 @@ fn row(finding: &Finding<'_>) -> String {
             Md(&sandbox.sandbox.name, CELL),
             Md(why, CELL),
         ),
+        Finding::Gate(remark) => format!(
+            "| {} {} | {} | {} | | {} |\n",
+            mark(Verdict::Error),
+            remark.code,
+            Md(remark.sandbox.as_deref().unwrap_or_default(), CELL),
+            Code(remark.case.as_deref().unwrap_or_default(), CELL),
+            Md(&remark.sentence, PARAGRAPH),
+        ),
         Finding::Trial(trial) => {
             let (case, judgement) = (&trial.source, &trial.judgement);
-            let note = match standing::of(trial) {
-                Standing::Silent(why) => format!(" (does not gate: {why})"),
-                _ => String::new(),
-            };
+            let note = standing::of(trial)
+                .excuse()
+                .map_or_else(String::new, |why| format!(" ({})", Md(&why, CELL)));
             format!(
                 "| {} {}{note} | {} | {} | {} | {} |\n",
                 mark(judgement.verdict),
@@ -192,7 +208,7 @@ fn details(trial: &Trial, report: &Report) -> String {
     };
     row("Tried:", &case.title);
     row("What happened:", &judgement.sentence);
-    if judgement.verdict.is_a_breach() {
+    if judgement.verdict.escapes() {
         row("Why it matters:", &case.why);
         let holding = advice::holding(trial, report);
         if !holding.is_empty() {

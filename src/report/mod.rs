@@ -1,6 +1,7 @@
 //! The complete result, and one pure file a format.
 
 pub mod advice;
+pub mod decided;
 pub mod format;
 pub mod github;
 pub mod html;
@@ -19,6 +20,7 @@ pub mod repeat;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod sarif;
+pub mod saved;
 pub mod standing;
 pub mod style;
 pub mod tap;

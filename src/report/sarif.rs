@@ -39,11 +39,20 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
                 let text = format!("The sandbox {name} could not be audited: {why}");
                 notifications.push(notification("not-audited", &text));
             }
+            Finding::Gate(remark) => {
+                notifications.push(notification(remark.code, &remark.sentence))
+            }
             Finding::Trial(trial) => match standing::of(trial) {
                 Standing::Failed => results.push(result(trial, report, &mut rules)),
-                Standing::Silent(_) if trial.judgement.verdict.is_a_breach() => {
+                Standing::Silent(_) if trial.judgement.verdict.escapes() => {
                     let mut result = result(trial, report, &mut rules);
                     result["level"] = "note".into();
+                    results.push(result);
+                }
+                Standing::Waived(waived) => {
+                    let mut result = result(trial, report, &mut rules);
+                    let why = message(&waived.to_string());
+                    result["suppressions"] = json!([{"kind": "external", "justification": why}]);
                     results.push(result);
                 }
                 _ => notifications.push(undecided(trial)),
@@ -53,7 +62,7 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     if let Some(why) = &report.incomplete {
         notifications.push(notification("incomplete", why));
     }
-    let decided = [exit_code::HELD, exit_code::ESCAPED].contains(&report.exit_code);
+    let decided = [exit_code::HELD, exit_code::ESCAPED].contains(&report.found());
     let log = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -71,7 +80,7 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
                 "executionSuccessful": report.incomplete.is_none() && decided,
                 "startTimeUtc": report.started,
                 "exitCode": report.exit_code,
-                "exitCodeDescription": exit_code::sentence(report.exit_code),
+                "exitCodeDescription": line(&report.gate.sentence),
                 "toolExecutionNotifications": notifications,
             }],
             "results": results,
@@ -146,7 +155,7 @@ fn result(trial: &Trial, report: &Report, rules: &mut Rules) -> Value {
             "reason": trial.judgement.reason,
             "severity": word(case.severity),
             "sandbox": line(&trial.sandbox),
-            "gates": trial.gates,
+            "gates": trial.counts(),
         },
     })
 }
@@ -190,7 +199,7 @@ fn undecided(trial: &Trial) -> Value {
     );
     let mut notification = notification(judgement.reason, &text);
     notification["associatedRule"] = json!({"id": line(case)});
-    if !trial.gates {
+    if !trial.counts() {
         notification["level"] = "note".into();
     }
     notification

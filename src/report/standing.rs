@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 
+use super::decided::{Remark, Waived, Weight};
 use super::line::why_it_does_not_gate;
 use super::{Report, SandboxReport, Trial};
 use crate::case::Severity;
@@ -19,6 +20,8 @@ pub enum Standing<'a> {
     Skipped,
     /// It came out badly and does not count: this is why.
     Silent(&'a str),
+    /// It escaped, and the team lives with it for now.
+    Waived(&'a Waived),
     /// Nothing is proven. The build fails.
     Undecided,
     /// It escaped, or what must work is broken. The build fails.
@@ -30,16 +33,30 @@ pub fn of(trial: &Trial) -> Standing<'_> {
     match trial.judgement.verdict {
         Verdict::Allowed | Verdict::Blocked => Standing::Held,
         Verdict::Skipped => Standing::Skipped,
-        _ if !trial.gates => Standing::Silent(why_it_does_not_gate(trial).unwrap_or_default()),
+        _ if !trial.counts() => match &trial.waived {
+            Some(waived) => Standing::Waived(waived),
+            None => Standing::Silent(why_it_does_not_gate(trial).unwrap_or_default()),
+        },
         Verdict::Inconclusive | Verdict::Error => Standing::Undecided,
         Verdict::Broken | Verdict::Escaped => Standing::Failed,
+    }
+}
+
+impl Standing<'_> {
+    /// Why something that came out badly does not fail the build. It may hold text of a user's.
+    pub fn excuse(&self) -> Option<String> {
+        match self {
+            Self::Silent(why) => Some(format!("does not fail the build: {why}")),
+            Self::Waived(waived) => Some(waived.to_string()),
+            Self::Held | Self::Skipped | Self::Undecided | Self::Failed => None,
+        }
     }
 }
 
 /// Where a trial stands in a list that begins with the worst: what counts, the worse verdict, the higher severity.
 /// Smaller is worse.
 pub fn rank(trial: &Trial) -> (bool, Reverse<Verdict>, Option<Reverse<Severity>>) {
-    let silent = matches!(of(trial), Standing::Silent(_));
+    let silent = of(trial).excuse().is_some();
     let verdict = trial.judgement.verdict;
     (
         silent,
@@ -55,6 +72,8 @@ pub enum Finding<'a> {
     Trial(&'a Trial),
     /// A sandbox that could not be audited, and why.
     NotAudited(&'a SandboxReport, &'a str),
+    /// What the gate found missing or wrong beside the verdicts, and the build fails for it.
+    Gate(&'a Remark),
 }
 
 /// Everything that a reader has to act on, worst first: what fails the build before what does not.
@@ -68,13 +87,26 @@ pub fn findings(report: &Report) -> Vec<Finding<'_>> {
         .sandboxes
         .iter()
         .filter_map(|sandbox| Some(Finding::NotAudited(sandbox, sandbox.failed.as_deref()?)));
-    let mut findings: Vec<_> = trials.chain(sandboxes).collect();
+    let remarks = failing_remarks(report).map(Finding::Gate);
+    let mut findings: Vec<_> = trials.chain(sandboxes).chain(remarks).collect();
     findings.sort_by_key(|finding| match finding {
         Finding::Trial(trial) => rank(trial),
         // Before the other errors: nothing at all is known of this sandbox.
-        Finding::NotAudited(..) => (false, Reverse(Verdict::Error), None),
+        Finding::NotAudited(..) | Finding::Gate(_) => (false, Reverse(Verdict::Error), None),
     });
     findings
+}
+
+/// The gate's remarks that fail the build, but for those on a trial that fails it by itself: that is told once.
+pub fn failing_remarks(report: &Report) -> impl Iterator<Item = &Remark> {
+    report.gate.remarks.iter().filter(|remark| {
+        let is_about = |trial: &&Trial| {
+            Some(&trial.case) == remark.case.as_ref()
+                && Some(&trial.sandbox) == remark.sandbox.as_ref()
+        };
+        let mut meant = report.trials.iter().filter(is_about);
+        remark.weight == Weight::Fails && !meant.any(|trial| of(trial) == Standing::Failed)
+    })
 }
 
 /// Every trial, worst first; then by severity, and as the report has them.
@@ -99,6 +131,7 @@ mod tests {
                     format!("{} {}", trial.judgement.verdict.name(), trial.case)
                 }
                 Finding::NotAudited(sandbox, _) => sandbox.sandbox.name.clone(),
+                Finding::Gate(remark) => remark.code.to_owned(),
             })
             .collect();
         let wanted = [

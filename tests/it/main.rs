@@ -4,11 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bad_input;
+mod baseline;
 mod bubblewrap;
 mod docker;
 mod docker_networks;
+mod docker_posts;
 mod docker_sandboxes;
 mod engine;
+mod gate_options;
 mod imports;
 mod leftovers;
 mod main_job;
@@ -22,3 +25,4 @@ mod reports;
 mod scenarios;
 mod support;
 mod survivors;
+mod waivers;

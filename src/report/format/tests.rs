@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::report::decided::{Remark, Waived, Weight};
 use crate::report::sample;
 use crate::safe_text::must_escape;
 
@@ -46,7 +47,25 @@ fn no_format_hides_an_escape_or_a_partial_report() {
 /// have another reader say.
 #[test]
 fn nothing_of_a_stranger_acts_in_any_format() {
-    for report in [sample::report(), sample::hostile_report()] {
+    let mut excused = sample::hostile_report();
+    let text = sample::hostile_text();
+    excused.trials[6].waived = Some(Waived {
+        until: "2027-02-28".parse().expect("a day"),
+        reason: text.clone(),
+        ticket: Some(text.clone()),
+    });
+    let remark = |weight| Remark {
+        weight,
+        code: "waiver-expired",
+        sandbox: Some(text.clone()),
+        case: Some(text.clone()),
+        sentence: text.clone(),
+    };
+    excused.gate.remarks = [Weight::Fails, Weight::Warning, Weight::Note]
+        .map(remark)
+        .into();
+    excused.gate.sentence.clone_from(&text);
+    for report in [sample::report(), sample::hostile_report(), excused] {
         for format in &FORMATS {
             let text = format.text(&report);
             for c in text.chars().filter(|c| *c != '\n') {
@@ -71,6 +90,50 @@ fn nothing_of_a_stranger_acts_in_any_format() {
             }
         }
     }
+}
+
+/// What the gate excused is told with its reason, and does not look like a failure; what it found wrong is told too.
+#[test]
+fn a_waived_escape_is_shown_and_excused_in_every_format() {
+    let (before, after) = (sample::report(), sample::waived());
+    for format in &FORMATS {
+        let text = format.text(&after);
+        assert!(text.contains("2027-02-28"), "{format:?}:\n{text}");
+        assert!(
+            text.contains("a hardened kernel lands in February"),
+            "{format:?}"
+        );
+        assert!(text.contains("ended on 2026-11-28"), "{format:?}:\n{text}");
+        let red = match format.name {
+            "junit" => "<failure ",
+            "github" => "title=ESCAPED",
+            "tap" => "  verdict: \"ESCAPED\"",
+            _ => continue, // they show it, and what it counts for in words
+        };
+        let count = |text: &str| match format.name {
+            "github" => text
+                .lines()
+                .filter(|l| l.starts_with("::error ") && l.contains(red))
+                .count(),
+            "tap" => text
+                .lines()
+                .filter(|l| l.starts_with("not ok") && !l.contains("# TODO"))
+                .count(),
+            _ => text.matches(red).count(),
+        };
+        // The waived one and the one below --fail-on are gone; in TAP the gate's remark is a point of its own.
+        let gone = if format.name == "tap" { 1 } else { 2 };
+        assert_eq!(
+            count(&format.text(&before)),
+            count(&text) + gone,
+            "{format:?}:\n{text}"
+        );
+    }
+    let sarif: serde_json::Value =
+        serde_json::from_str(&named("sarif").expect("there").text(&after)).expect("JSON");
+    let results = sarif["runs"][0]["results"].as_array().expect("a list");
+    let suppressed = results.iter().filter(|r| r["suppressions"].is_array());
+    assert_eq!(suppressed.count(), 1);
 }
 
 /// The same trials, whatever they are called, come to the same number of everything.

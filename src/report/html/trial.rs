@@ -40,7 +40,7 @@ pub(super) fn write(
         true => &case.title,
         false => &judgement.sentence,
     };
-    let hot = if verdict.is_a_breach() && trial.gates {
+    let hot = if verdict.escapes() && trial.counts() {
         " hot"
     } else {
         ""
@@ -52,13 +52,12 @@ pub(super) fn write(
         Text(line, LINE),
         word(case.severity),
         Text(&trial.sandbox, 40),
-        match standing::of(trial) {
-            Standing::Silent(why) => format!(
-                r#"<span class="tag">does not gate: {}</span>"#,
-                Text(why, LINE)
-            ),
-            _ => String::new(),
-        },
+        standing::of(trial)
+            .excuse()
+            .map_or_else(String::new, |why| format!(
+                r#"<span class="tag">{}</span>"#,
+                Text(&why, LINE)
+            )),
         time(trial.duration),
     )?;
     writeln!(out, r#"<div class="body"><div class="tell">"#)?;
@@ -80,7 +79,7 @@ pub(super) fn write(
 }
 
 fn line_is_title(trial: &Trial) -> bool {
-    matches!(standing::of(trial), Standing::Held) || trial.judgement.verdict.is_a_breach()
+    matches!(standing::of(trial), Standing::Held) || trial.judgement.verdict.escapes()
 }
 
 /// What happened, on what that rests, why it matters, what to do.
@@ -105,7 +104,7 @@ fn tell(trial: &Trial, report: &Report, out: &mut dyn Write) -> io::Result<()> {
         "<h3>Why it matters</h3><p>{}</p>",
         Prose(&case.why, PARAGRAPH)
     )?;
-    if judgement.verdict.is_a_breach() {
+    if judgement.verdict.escapes() {
         writeln!(
             out,
             r#"<div class="fix"><h3>What to do</h3><p>{}</p>"#,

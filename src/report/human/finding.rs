@@ -24,6 +24,8 @@ pub(super) fn write_all(page: &mut Page<'_>, report: &Report) -> io::Result<()> 
                 head(page, Verdict::Error, name.as_str(), "could not be audited")?;
                 page.row("what", why, Ink::Plain)?;
             }
+            // All of the gate's remarks are told together.
+            Finding::Gate(_) => continue,
         }
         page.line("")?;
     }
@@ -40,9 +42,14 @@ fn write_trial(page: &mut Page<'_>, trial: &Trial, report: &Report) -> io::Resul
     );
     let mut tags = format!("{:?}, {}", case.severity, judgement.reason).to_lowercase();
     if let Some(why) = why_it_does_not_gate(trial) {
-        tags.push_str(&format!(", does not gate: {why}"));
+        tags.push_str(&format!(", does not fail the build: {why}"));
     }
     head(page, judgement.verdict, &place, &tags)?;
+    if let Some(waived) = &trial.waived {
+        let text = waived.to_string();
+        let text = text.strip_prefix("waived ").unwrap_or(&text);
+        page.row("waived", text, Ink::Yellow)?;
+    }
     page.row("tried", &case.title, Ink::Plain)?;
     page.row("what", &judgement.sentence, Ink::Plain)?;
     for (n, evidence) in judgement.evidence.iter().take(EVIDENCE).enumerate() {

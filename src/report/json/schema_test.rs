@@ -30,6 +30,16 @@ fn what_is_written_fits_the_schema() {
 }
 
 #[test]
+fn what_the_gate_decided_fits_the_schema() {
+    let report = sample::waived();
+    let value = json(&report);
+    assert_eq!(check(&value), [""; 0]);
+    assert_eq!(value["trials"][6]["verdict"], "ESCAPED");
+    assert_eq!(value["trials"][6]["waived"]["until"], "2027-02-28");
+    assert_eq!(value["gate"]["remarks"][0]["weight"], "fails");
+}
+
+#[test]
 fn a_container_fits_the_schema() {
     let mut report = sample::report();
     report.sandboxes[0].sandbox = sandbox(

@@ -19,7 +19,9 @@ fn the_worst_is_first_with_all_that_a_person_needs() {
     };
     assert!(at("| ❌ ESCAPED | oci | <code>network/escaped</code> |") < at("| ❌ BROKEN | oci |"));
     assert!(at("| ❌ BROKEN | oci |") < at("| ⚠️ ERROR | lost | | | could not be audited"));
-    assert!(at("| ⚠️ ERROR | lost |") < at("ESCAPED (does not gate: experimental) | runner"));
+    assert!(
+        at("| ⚠️ ERROR | lost |") < at("ESCAPED (does not fail the build: experimental) | runner")
+    );
     at("**What would have held it:** network (a network namespace");
     at("**Fix:** Run without a network");
     at("**To repeat it:** <code>escape-audit run --sandbox oci --case network/escaped</code>");
