@@ -1,7 +1,7 @@
 //! `run`, `prove` and `clean`: from arguments to reports.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,9 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::args::{Prove, Run, Selection};
 use super::gating::{day_of, selected_by, today};
+use super::outputs::Outputs;
 use super::proof::Proof;
+use super::repeat;
 use super::signals::Signals;
 use super::terminal;
 use crate::backend::command::find_program;
@@ -22,15 +24,16 @@ use crate::gate::{self, Interrupted, Rules};
 use crate::host::hierarchy::Hierarchy;
 use crate::range::turn;
 use crate::report::decided::Decided;
+use crate::report::junit::Profile;
 use crate::report::live::{Event, Live};
-use crate::report::write::{ReportFile, claim_all};
-use crate::report::{Report, Summary, Tool, human, json, junit};
+use crate::report::{Report, Style, Summary, Tool, human};
 use crate::run::bench::{self, Bench};
 use crate::run::{self, Audit, Happened};
 
 /// Audits, and gives back the exit code. An error means that nothing ran.
 pub fn run(arguments: &Run) -> Result<i32> {
-    let files = Files::claim(arguments.json.as_deref(), arguments.junit.as_deref())?;
+    let reports = &arguments.reports;
+    let outputs = Outputs::claim(&reports.outputs(), reports.junit_profile.into())?;
     let (library, cases) = select(&arguments.selection)?;
     let project = project(arguments.config.as_deref())?;
     let mut sandboxes = sandboxes(arguments, project.as_ref())?;
@@ -39,6 +42,10 @@ pub fn run(arguments: &Run) -> Result<i32> {
         try_what_was_named(sandbox, &arguments.selection, &cases);
         check(sandbox)?;
     }
+    let repeat = sandboxes
+        .iter()
+        .map(|sandbox| repeat::of_run(arguments, &sandbox.name))
+        .collect();
     let quick = !arguments.launcher.is_empty();
     let rules = arguments.gating.rules(project.as_ref(), quick, &library)?;
     let plan = Plan {
@@ -46,22 +53,21 @@ pub fn run(arguments: &Run) -> Result<i32> {
         cases,
         selection: selected_by(&arguments.selection),
         sandboxes,
+        repeat,
         range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: false,
         jobs: arguments.jobs.map(usize::from),
         fresh: arguments.fresh,
         retries: arguments.retries,
-        files,
+        outputs,
     };
     let decide = |report: &mut Report, caught| gate::settle(report, &rules, caught);
-    carry_out(plan, decide, |report, style| {
-        human::write(report, &mut io::stdout().lock(), style)
-    })
+    carry_out(plan, decide, human::write)
 }
 
 /// Tries every case in a sandbox that lacks just what the case names: each has to come out ESCAPED.
 pub fn prove(arguments: &Prove) -> Result<i32> {
-    let files = Files::claim(arguments.json.as_deref(), None)?;
+    let outputs = Outputs::claim(&arguments.outputs(), Profile::default())?;
     let (library, cases) = select(&arguments.selection)?;
     let project = project(arguments.config.as_deref())?;
     let base = config::find(project.as_ref(), &arguments.sandbox)?;
@@ -93,17 +99,22 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
         };
         sandboxes.push(sandbox);
     }
+    let repeat = sandboxes
+        .iter()
+        .map(|sandbox| repeat::of_prove(arguments, &sandbox.without))
+        .collect();
     let plan = Plan {
         library,
         cases,
         selection: selected_by(&arguments.selection),
         sandboxes,
+        repeat,
         range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: true,
         jobs: None,
         fresh: false,
         retries: None,
-        files,
+        outputs,
     };
     // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
     let decide = |report: &mut Report, caught: Option<Interrupted>| {
@@ -113,9 +124,7 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
             report.gate = Decided::without_gate(report.exit_code);
         }
     };
-    carry_out(plan, decide, |report, style| {
-        super::proof::write(report, &mut io::stdout().lock(), style)
-    })
+    carry_out(plan, decide, super::proof::write)
 }
 
 /// Removes what killed runs left.
@@ -162,40 +171,23 @@ struct Plan {
     cases: Vec<Case>,
     selection: Vec<String>,
     sandboxes: Vec<Sandbox>,
+    /// What to say so that each sandbox is audited again.
+    repeat: Vec<Vec<String>>,
     range: RangeConfig,
     only_weakened: bool,
     jobs: Option<usize>,
     fresh: bool,
     retries: Option<u32>,
-    files: Files,
+    outputs: Outputs,
 }
 
 /// How long an audit waits for another one in the same network. Then it goes on, and says what it could not decide.
 const TURN: Duration = Duration::from_secs(600);
 
-/// The report files. They are claimed before anything else is looked at: no mistake may leave an older run's report
-/// standing for this one's.
-struct Files {
-    json: Option<ReportFile>,
-    junit: Option<ReportFile>,
-}
-
-impl Files {
-    fn claim(json: Option<&Path>, junit: Option<&Path>) -> Result<Self> {
-        let mut files = claim_all(json.into_iter().chain(junit))
-            .map_err(all_of)?
-            .into_iter();
-        Ok(Self {
-            json: json.and_then(|_| files.next()),
-            junit: junit.and_then(|_| files.next()),
-        })
-    }
-}
-
 fn carry_out(
     plan: Plan,
     decide: impl FnOnce(&mut Report, Option<Interrupted>),
-    tell: impl FnOnce(&Report, crate::report::style::Style) -> io::Result<()>,
+    tell: impl FnOnce(&Report, &mut dyn Write, Style) -> io::Result<()>,
 ) -> Result<i32> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -254,24 +246,17 @@ fn carry_out(
         )
         .await?;
         live.finish();
-        let mut report = report(outcome, &plan.library, plan.selection, began);
+        let mut report = report(outcome, &plan.library, plan.selection, plan.repeat, began);
         decide(&mut report, caught);
         anyhow::Ok(report)
     })?;
     drop(runtime);
-    // The files first: a terminal that cannot be written to must not cost the build its reports.
-    let json = plan
-        .files
-        .json
-        .map(|file| file.write(|out| json::write(&report, out)));
-    let junit = plan
-        .files
-        .junit
-        .map(|file| file.write(|out| junit::write(&report, out)));
-    let page = tell(&report, terminal::style(&io::stdout())).or_else(closed_pipe);
-    let written = [json, junit].into_iter().flatten().map(|file| Ok(file?));
+    let style = terminal::style(&io::stdout());
+    let unwritten = plan
+        .outputs
+        .write(&report, |report, out| tell(report, out, style));
     let mut code = report.exit_code;
-    for error in written.chain([page]).filter_map(Result::err) {
+    for error in unwritten {
         eprint!("{}", terminal::complaint(&error));
         // What was decided stands; but what nobody can read holds nothing.
         if code == exit_code::HELD {
@@ -291,20 +276,24 @@ fn same_stream() -> bool {
     !io::stderr().is_terminal() && identity(1) == identity(2)
 }
 
-/// A reader that has seen enough (`| head`) does not change the verdict.
-fn closed_pipe(error: io::Error) -> Result<()> {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(anyhow!(error).context("write to standard output")),
-    }
-}
-
 fn report(
-    outcome: run::Outcome,
+    mut outcome: run::Outcome,
     library: &Library,
     selection: Vec<String>,
+    repeat: Vec<Vec<String>>,
     began: (SystemTime, Instant),
 ) -> Report {
+    for (sandbox, words) in outcome.sandboxes.iter_mut().zip(repeat) {
+        sandbox.repeat = words;
+    }
+    // Readers of reports know files by where they are in the repository, which is where an audit is started.
+    if let Ok(here) = std::env::current_dir() {
+        for trial in &mut outcome.trials {
+            if let Ok(below) = trial.source.source.strip_prefix(&here) {
+                trial.source.source = below.to_owned();
+            }
+        }
+    }
     Report {
         schema: 1,
         tool: Tool {
@@ -489,7 +478,7 @@ fn names(sandboxes: &[Sandbox]) -> String {
         .join(", ")
 }
 
-fn all_of<E: std::fmt::Display>(errors: Vec<E>) -> anyhow::Error {
+pub(super) fn all_of<E: std::fmt::Display>(errors: Vec<E>) -> anyhow::Error {
     let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
     anyhow!("{}", text.join("\nerror: "))
 }

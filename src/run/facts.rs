@@ -45,6 +45,7 @@ impl Facts {
             in_force,
             notes,
             failed: opened.err().map(|error| bench.without_secrets(&error.text)),
+            repeat: Vec::new(), // known where the command line was read
         }
     }
 }
