@@ -287,11 +287,23 @@ fn nothing_that_an_input_holds_is_executed_or_obeyed() {
             let left: Vec<_> = fs::read_dir(marks.path()).unwrap().collect();
             assert!(left.is_empty(), "{input}: {value} was executed");
         }
-        // A path may hold nearly anything, and a line break only to forge an output.
-        for input in ["junit", "sarif"] {
-            let mistake = json!({ input: format!("{value}\nverdict=held"), "level": "none" });
-            machine.take(&mistake).expect("invalid", 2);
-        }
+    }
+}
+
+/// A path goes into the outputs, where a line is an output.
+#[test]
+fn a_path_cannot_forge_an_output() {
+    if !have(NEEDS) {
+        return;
+    }
+    for input in ["junit", "sarif"] {
+        let machine = Machine::with_program();
+        let forged = json!({
+            input: "x\nverdict=held\nexit-code=0",
+            "sandbox": "oci",
+            "args": "--without network\n--case network/tcp-egress",
+        });
+        machine.take(&forged).expect("invalid", 2);
     }
 }
 
