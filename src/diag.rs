@@ -60,7 +60,7 @@ pub const CODES: &[(Code, &str, &str)] = &[
     (Code::Unreadable, "unreadable", "a file or folder cannot be read"),
     (Code::NotUtf8, "not-utf8", "a file is not UTF-8 text"),
     (Code::TooLarge, "too-large", "a file is too large to be what it should be"),
-    (Code::Syntax, "syntax", "a file is not valid TOML"),
+    (Code::Syntax, "syntax", "a file is not valid TOML, or a Compose file not valid YAML"),
     (Code::UnknownKey, "unknown-key", "a key that does not exist here"),
     (Code::WrongType, "wrong-type", "a value of the wrong type"),
     (Code::MissingKey, "missing-key", "a key that has to be there is not"),

@@ -2,6 +2,13 @@
 
 mod builtin;
 mod compose;
+mod compose_forms;
+pub mod compose_keys;
+pub mod compose_project;
+pub mod compose_service;
+mod compose_table;
+mod compose_variables;
+mod compose_yaml;
 mod docker;
 mod image;
 pub mod keys;

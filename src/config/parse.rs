@@ -15,6 +15,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::builtin::{BUILTINS, builtin};
 use super::compose::{self, Wrong};
+use super::compose_project;
 use super::docker;
 use super::keys::{KEYS, POLICY, RANGE, SANDBOX, backends_of};
 use super::model::{BackendKind, Policy, RangeConfig, RangeMode, Sandbox};
@@ -170,7 +171,17 @@ fn sandbox(
     let mut sandbox = Sandbox::new(name, backend);
     match backend {
         BackendKind::Oci | BackendKind::Docker => {
-            sandbox.settings = settings(reader, &view, backend);
+            let composed = view.has("compose") || view.is_bad("compose");
+            match backend {
+                BackendKind::Docker if composed => {
+                    compose_project::sandbox(reader, &view, &mut sandbox);
+                }
+                BackendKind::Docker => {
+                    sandbox.settings = settings(reader, &view, backend);
+                    sandbox.settings.image = docker::image(reader, &view);
+                }
+                _ => sandbox.settings = settings(reader, &view, backend),
+            }
             sandbox.policy =
                 Policy::from_settings(&sandbox.settings, backend, sandbox.policy.level);
             let without = view.texts("without").into_iter();

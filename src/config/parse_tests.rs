@@ -146,7 +146,6 @@ fn what_the_backend_cannot_express_is_never_dropped() {
         "ipc = 'none'",
         "environment = ['HOME']",
         "docker_host = 'ssh://host'",
-        "compose = 'compose.yaml'",
         "like = 'container'",
         "ulimits = { nproc = 3 }",
     ] {

@@ -11,7 +11,8 @@ use super::model::{
 use crate::diag::schema::{Reader, View};
 use crate::diag::{Code, suggest};
 
-/// The settings of a sandbox of this backend, `oci` or `docker`. What is not written keeps the backend's default.
+/// The settings of a sandbox of this backend, `oci` or `docker`, but for the image. What is not written keeps the
+/// backend's default.
 pub fn settings(reader: &mut Reader<'_>, view: &View<'_, '_>, backend: BackendKind) -> Settings {
     let mut settings = match backend {
         BackendKind::Docker => Settings::docker(),
