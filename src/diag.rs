@@ -51,6 +51,7 @@ pub enum Code {
     NoMatch,
     NotExpressible,
     Contradiction,
+    NotPinned,
     UnknownSandbox,
 }
 
@@ -87,6 +88,7 @@ pub const CODES: &[(Code, &str, &str)] = &[
     (Code::NoMatch, "no-match", "a filter that matches nothing"),
     (Code::NotExpressible, "not-expressible", "a setting that the chosen backend cannot express"),
     (Code::Contradiction, "contradiction", "two settings that contradict each other"),
+    (Code::NotPinned, "not-pinned", "an image that may be another one tomorrow"),
     (Code::UnknownSandbox, "unknown-sandbox", "a sandbox that is not configured"),
 ];
 
@@ -307,6 +309,11 @@ impl Diagnostics {
     /// All that were kept, in the order in which they were found.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.all.iter()
+    }
+
+    /// All that were kept, to say more about them.
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Diagnostic> {
+        self.all.iter_mut()
     }
 
     /// The value, if nothing is wrong.

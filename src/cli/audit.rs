@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::args::{Prove, Run, Selection};
+use super::pin;
 use super::proof::Proof;
 use super::signals::Signals;
 use super::terminal;
@@ -329,9 +330,9 @@ fn select(selection: &Selection) -> Result<(Library, Vec<Case>)> {
 
 fn project(given: Option<&Path>) -> Result<Option<Project>> {
     match given {
-        Some(path) => Ok(Some(config::load(path)?)),
+        Some(path) => Ok(Some(pin::load(path)?)),
         None if Path::new(config::FILE_NAME).is_file() => {
-            Ok(Some(config::load(Path::new(config::FILE_NAME))?))
+            Ok(Some(pin::load(Path::new(config::FILE_NAME))?))
         }
         None => Ok(None),
     }

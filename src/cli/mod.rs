@@ -2,10 +2,16 @@
 
 pub mod args;
 pub mod audit;
+pub mod completions;
 pub mod docs;
+pub mod doctor;
 pub mod explain;
+pub mod help;
+pub mod init;
 pub mod lint;
 pub mod list;
+pub mod man;
+pub mod pin;
 pub mod proof;
 pub mod signals;
 pub mod terminal;
@@ -42,6 +48,12 @@ pub fn main() -> i32 {
         Command::Explain(explain) => show_case(explain),
         Command::Lint(lint) => check_cases(lint),
         Command::Clean => audit::clean(),
+        Command::Init(init) => init::init(init),
+        Command::Doctor(doctor) => doctor::doctor(doctor),
+        Command::Pin(pin) => pin::pin(pin),
+        Command::Completions(completions) => print(|out| completions::write(completions, out)),
+        Command::Man(man) => man::man(man),
+        Command::Help(help) => help::help(help),
     };
     done.unwrap_or_else(|error| {
         let _ = write!(io::stderr(), "{}", terminal::complaint(&error));

@@ -292,7 +292,7 @@ fn pinned(reader: &mut Reader<'_>, view: &View<'_, '_>, service: &Service) -> Op
                     ),
                 ),
             };
-            let mistake = Diagnostic::new(Code::WrongValue, message, help);
+            let mistake = Diagnostic::new(Code::NotPinned, message, help);
             let here = Place::bytes(reader.source, view.span_of("service"), "");
             let mut mistake = placed(mistake, &service.place).and(here);
             std::mem::swap(&mut mistake.place, &mut mistake.other);

@@ -481,8 +481,8 @@ fn the_image_is_pinned_here_or_there() {
         image("{build: ., image: mine}", &by_id),
         Ok(Some(Image::Id(digest.clone())))
     );
-    assert_eq!(image("{image: 'busybox:1'}", ""), Err(vec!["wrong-value"]));
-    assert_eq!(image("{build: .}", ""), Err(vec!["wrong-value"]));
+    assert_eq!(image("{image: 'busybox:1'}", ""), Err(vec!["not-pinned"]));
+    assert_eq!(image("{build: .}", ""), Err(vec!["not-pinned"]));
     assert_eq!(image("{read_only: true}", ""), Err(vec!["missing-key"]));
     // The tag moved on, and the pin stayed.
     assert_eq!(

@@ -124,7 +124,7 @@ pub fn image(reader: &mut Reader<'_>, view: &View<'_, '_>) -> Option<Image> {
         && view.flag("allow_tag") != Some(true)
     {
         let message = format!("`{text}` is not pinned by a digest");
-        reader.report(Code::WrongValue, view.span_of("image"), message, HOW_TO_PIN);
+        reader.report(Code::NotPinned, view.span_of("image"), message, HOW_TO_PIN);
     }
     let said = |key| view.has(key) || view.is_bad(key);
     if !["image", "image_id", "like"].into_iter().any(said) {

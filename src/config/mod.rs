@@ -14,6 +14,7 @@ mod image;
 pub mod keys;
 pub mod model;
 mod parse;
+pub mod pins;
 mod settings;
 
 pub use builtin::{BUILTINS, QUICK_COMMAND, builtin, quick_command};

@@ -449,8 +449,8 @@ fn a_container_is_pinned_or_the_file_says_that_it_is_not() {
     let id = format!("sha256:{}", "7".repeat(64));
     assert_eq!(with(""), ["missing-key"]);
     assert_eq!(with("imge = 'a'"), ["unknown-key"], "one mistake, not two");
-    assert_eq!(with("image = 'a'"), ["wrong-value"]);
-    assert_eq!(with("image = 'a'\nallow_tag = false"), ["wrong-value"]);
+    assert_eq!(with("image = 'a'"), ["not-pinned"]);
+    assert_eq!(with("image = 'a'\nallow_tag = false"), ["not-pinned"]);
     assert_eq!(
         with("image = 'a@sha256:12'\nallow_tag = true"),
         ["wrong-value"]

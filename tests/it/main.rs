@@ -5,10 +5,12 @@
 
 mod bad_input;
 mod bubblewrap;
+mod compose;
 mod docker;
 mod docker_networks;
 mod docker_sandboxes;
 mod engine;
+mod first_steps;
 mod imports;
 mod leftovers;
 mod main_job;

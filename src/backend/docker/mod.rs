@@ -14,6 +14,7 @@ pub mod host;
 pub mod image;
 pub mod in_force;
 pub mod owner;
+pub mod pin;
 pub mod probe;
 pub mod pull;
 pub mod sandbox;
