@@ -12,9 +12,10 @@ use toml_edit::{Decor, DocumentMut, Item, TableLike, value};
 
 use super::args::Pin as Arguments;
 use crate::backend::docker::engine::Engine;
+use crate::backend::docker::like;
 use crate::backend::docker::pin::{Pin, local, remote};
 use crate::config::pins::{Unpinned, unpinned};
-use crate::config::{self, Project};
+use crate::config::{self, Like, Project, Unlike};
 use crate::diag::{Code, Diagnostics, Source};
 use crate::exit_code;
 use crate::safe_text::SafeText;
@@ -102,7 +103,7 @@ pub fn pin(arguments: &Arguments) -> Result<i32> {
 
 /// Loads a project file; a mistake about a tag says the line to write, where an engine answers at once.
 pub fn load(path: &Path) -> Result<Project, Diagnostics> {
-    config::load(path).map_err(|mut mistakes| {
+    config::load(path, &like).map_err(|mut mistakes| {
         tell(&mut mistakes, path);
         mistakes
     })
@@ -119,18 +120,7 @@ fn tell(mistakes: &mut Diagnostics, path: &Path) {
         return;
     };
     let wanted = unpinned(&Source::new(path, &text));
-    let asked = on_a_runtime(tokio::time::timeout(PATIENCE, async {
-        let mut found = Vec::new();
-        for unpinned in wanted {
-            // Only what the engine itself holds: a mistake is no reason to speak to a registry.
-            if let Ok(engine) = Engine::open(unpinned.engine.as_deref()).await
-                && let Ok(Some(pin)) = local(&engine, &unpinned.name).await
-            {
-                found.push((unpinned, pin));
-            }
-        }
-        found
-    }));
+    let asked = on_a_runtime(async { tokio::time::timeout(PATIENCE, held(wanted)).await });
     let Ok(Ok(found)) = asked else {
         return;
     };
@@ -155,6 +145,33 @@ fn tell(mistakes: &mut Diagnostics, path: &Path) {
             );
         }
     }
+}
+
+/// The settings by which a container of an engine's runs.
+fn like(name: &str, engine: Option<&str>) -> Result<Like, Unlike> {
+    let asked = on_a_runtime(async {
+        let engine = Engine::open(engine).await?;
+        like::service(&engine, name).await
+    });
+    let failed = |text: String, help: Option<String>| Unlike { text, help };
+    match asked {
+        Ok(Ok(like)) => Ok(like),
+        Ok(Err(error)) => Err(failed(error.text, error.help)),
+        Err(error) => Err(failed(format!("{error:#}"), None)),
+    }
+}
+
+/// Only what the engine itself holds: a mistake is no reason to speak to a registry.
+async fn held(wanted: Vec<Unpinned>) -> Vec<(Unpinned, Pin)> {
+    let mut found = Vec::new();
+    for unpinned in wanted {
+        if let Ok(engine) = Engine::open(unpinned.engine.as_deref()).await
+            && let Ok(Some(pin)) = local(&engine, &unpinned.name).await
+        {
+            found.push((unpinned, pin));
+        }
+    }
+    found
 }
 
 async fn ask(unpinned: &Unpinned) -> Result<Pin, crate::backend::BackendError> {

@@ -11,9 +11,10 @@ use super::docker;
 use super::image;
 use super::keys::{KEYS, SANDBOX};
 use super::model::{BackendKind, Image, Sandbox, Settings};
+use super::parse::Look;
 use super::settings::{one, settings};
 use crate::diag::schema::{Reader, View};
-use crate::diag::{Code, Diagnostic, Diagnostics, Place};
+use crate::diag::{Code, Diagnostic, Diagnostics, Place, Source};
 
 /// What may stand beside `compose`: it changes nothing about the service.
 const BESIDE: [&str; 9] = [
@@ -87,6 +88,50 @@ pub fn sandbox(reader: &mut Reader<'_>, view: &View<'_, '_>, sandbox: &mut Sandb
         }
     }
     sandbox.settings.engine = one(reader, view, "docker_host", docker::engine);
+}
+
+/// What may stand beside `like`.
+const BESIDE_LIKE: [&str; 5] = ["backend", "like", "docker_host", "without", "policy"];
+
+/// Takes the settings over by which a container runs.
+pub fn like(reader: &mut Reader<'_>, view: &View<'_, '_>, sandbox: &mut Sandbox, look: Look<'_>) {
+    for key in view.names().filter(|key| !BESIDE_LIKE.contains(key)) {
+        let message = format!("`{key}` stands beside `like`, whose container says all settings");
+        let help = "start the container so, or leave `like` out and write every setting here";
+        reader.report(Code::Contradiction, view.span_of(key), message, help);
+    }
+    let name = view.text("like").unwrap_or_default();
+    let engine = one(reader, view, "docker_host", docker::engine);
+    let found = match look(name, engine.as_deref()) {
+        Ok(found) => found,
+        Err(error) => {
+            let message = format!("the settings of `{name}` are not known: {}", error.text);
+            let help = error
+                .help
+                .unwrap_or_else(|| "`docker ps -a` shows the containers there are".into());
+            return reader.report(Code::Unreadable, view.span_of("like"), message, help);
+        }
+    };
+    let nowhere = Surroundings {
+        read: &|_| Err(io::Error::from(io::ErrorKind::NotFound)),
+        variable: &|_| None,
+        here: PathBuf::from("/"),
+    };
+    let source = Source::new(format!("the container {name}"), &found.text);
+    match File::of(source, &nowhere)
+        .map_err(Diagnostics::from)
+        .and_then(|file| read(&file, "container"))
+    {
+        Err(mistakes) => reader.mistakes.append(mistakes),
+        Ok(service) => {
+            sandbox
+                .notes
+                .push(format!("settings of the container `{name}`"));
+            sandbox.settings = service.settings;
+            sandbox.settings.image = image::image_id(&found.image).ok();
+        }
+    }
+    sandbox.settings.engine = engine;
 }
 
 /// This machine's files and variables.

@@ -50,8 +50,13 @@ impl<'a> File<'a> {
     /// Reads a Compose file.
     pub fn read(path: &Path, around: &'a Surroundings<'a>) -> Result<Self, Unread> {
         let text = (around.read)(path).map_err(Unread::Not)?;
-        let source = Source::new(path, &text);
-        let tree = compose_yaml::parse(&source).map_err(Unread::Wrong)?;
+        Self::of(Source::new(path, &text), around)
+            .map_err(|mistake| Unread::Wrong(Box::new(mistake)))
+    }
+
+    /// The file of this text.
+    pub fn of(source: Source, around: &'a Surroundings<'a>) -> Result<Self, Diagnostic> {
+        let tree = compose_yaml::parse(&source).map_err(|mistake| *mistake)?;
         Ok(Self {
             source,
             tree,

@@ -61,7 +61,7 @@ pub fn settings(reader: &mut Reader<'_>, view: &View<'_, '_>, settings: &mut Set
         make_privileged(settings);
     }
     check_memory(reader, view, settings);
-    refuse_what_is_to_come(reader, view);
+    refuse_half_a_service(reader, view);
 }
 
 /// What `privileged` takes away, taken away in the settings that say so.
@@ -212,16 +212,11 @@ fn check_memory(reader: &mut Reader<'_>, view: &View<'_, '_>, settings: &Setting
     }
 }
 
-/// Words that the format has and this version does not serve: refused, so that nobody takes them for done.
-fn refuse_what_is_to_come(reader: &mut Reader<'_>, view: &View<'_, '_>) {
+/// A word that means nothing without another.
+fn refuse_half_a_service(reader: &mut Reader<'_>, view: &View<'_, '_>) {
     if view.has("service") {
         let message = "`service` stands without `compose`";
         let help = "add `compose = \"compose.yaml\"`, the file that the service stands in";
         reader.report(Code::MissingKey, view.span_of("service"), message, help);
-    }
-    if view.has("like") {
-        let message = "this version cannot copy a running container's settings yet";
-        let help = "write them here, as `docker container inspect` shows them";
-        reader.report(Code::NotExpressible, view.span_of("like"), message, help);
     }
 }

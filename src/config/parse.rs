@@ -53,8 +53,29 @@ pub struct Project {
     pub file: PathBuf,
 }
 
-/// Reads a project file.
-pub fn load(path: &Path) -> Result<Project, Diagnostics> {
+/// A container of an engine's, as a Compose file would say it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Like {
+    /// A Compose file of one service, `container`, with everything that the engine says of its settings.
+    pub text: String,
+    /// The id of its image.
+    pub image: String,
+}
+
+/// Why a container could not be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unlike {
+    /// What was being done, and why it failed.
+    pub text: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+/// Asks an engine how a container runs: its name, and the sandbox's own `docker_host`.
+pub type Look<'a> = &'a dyn Fn(&str, Option<&str>) -> Result<Like, Unlike>;
+
+/// Reads a project file; `look` is asked where a sandbox is `like` a container.
+pub fn load(path: &Path, look: Look<'_>) -> Result<Project, Diagnostics> {
     let mistake = |code, message: String, help: &str| {
         Diagnostics::from(Diagnostic::new(code, message, help).in_file(path))
     };
@@ -76,11 +97,21 @@ pub fn load(path: &Path) -> Result<Project, Diagnostics> {
             "save it as UTF-8",
         )
     })?;
-    parse(&Source::new(path, &text))
+    parse_with(&Source::new(path, &text), look)
+}
+
+/// Reads the text of a project file where no engine can be asked.
+pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
+    parse_with(source, &|_, _| {
+        Err(Unlike {
+            text: "no engine is asked here".into(),
+            help: None,
+        })
+    })
 }
 
 /// Reads the text of a project file; relative paths in it are below the file's own folder.
-pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
+pub fn parse_with(source: &Source, look: Look<'_>) -> Result<Project, Diagnostics> {
     let mut reader = Reader::new(source);
     let document = reader.parse();
     let top = reader.table(KEYS, "", document.get_ref(), 0..0);
@@ -94,7 +125,7 @@ pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
                 continue;
             };
             check_name(&mut reader, name.get_ref(), name.span());
-            let sandbox = sandbox(&mut reader, name.get_ref(), settings, name.span());
+            let sandbox = sandbox(&mut reader, name.get_ref(), settings, name.span(), look);
             sandboxes.push((name.span().start, sandbox));
         }
     }
@@ -158,6 +189,7 @@ fn sandbox(
     name: &str,
     table: &DeTable<'_>,
     span: Range<usize>,
+    look: Look<'_>,
 ) -> Option<Sandbox> {
     foreign_words(reader, table);
     let view = reader.table_as(KEYS, SANDBOX, &format!("sandbox.{name}"), table, span);
@@ -175,6 +207,9 @@ fn sandbox(
             match backend {
                 BackendKind::Docker if composed => {
                     compose_project::sandbox(reader, &view, &mut sandbox);
+                }
+                BackendKind::Docker if view.has("like") => {
+                    compose_project::like(reader, &view, &mut sandbox, look);
                 }
                 BackendKind::Docker => {
                     sandbox.settings = settings(reader, &view, backend);

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use crate::support::{Seen, folder, have, range_image, run};
 
@@ -170,5 +171,98 @@ fn a_bound_on_processes_of_a_user_is_in_force() {
     assert_eq!(
         options["ulimits"][0],
         serde_json::json!(["nofile", 64, 128])
+    );
+}
+
+/// A container that is there, started by the engine's own client, and removed however the test ends.
+struct Started(String);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = docker(&["rm", "--force", &self.0]);
+    }
+}
+
+fn docker(arguments: &[&str]) -> String {
+    let output = Command::new("docker").args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    assert!(
+        output.status.success(),
+        "docker {arguments:?}: {}",
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+#[test]
+fn a_container_that_runs_is_audited_as_it_runs() {
+    if !have(&["root", "docker"]) {
+        return;
+    }
+    let started = |flags: &[&str]| {
+        let mut all = vec!["run", "--detach"];
+        all.extend(flags);
+        all.extend(["escape-audit-test/busybox", "sleep", "300"]);
+        Started(docker(&all))
+    };
+    let audit = |container: &Started, cases: &[&str]| {
+        let place = folder();
+        let config = place.path().join("escape-audit.toml");
+        let text = format!(
+            "[sandbox.it]\nbackend = 'docker'\nlike = '{}'\n",
+            container.0
+        );
+        fs::write(&config, text).unwrap();
+        let config = config.to_string_lossy().into_owned();
+        let mut arguments = vec!["--config", &*config];
+        arguments.extend(cases.iter().flat_map(|case| ["--case", case]));
+        run(&arguments)
+    };
+    let hardened = started(&[
+        "--network=none",
+        "--read-only",
+        "--memory=64m",
+        "--memory-swap=64m",
+        "--cpus=0.5",
+        "--pids-limit=64",
+        "--shm-size=1m",
+        "--tmpfs=/scratch:size=16m",
+        "--cap-drop=ALL",
+        "--security-opt=no-new-privileges",
+        "--user=65534:65534",
+    ]);
+    let cases = [
+        "works/*",
+        "resources/fork-bomb",
+        "network/tcp-egress",
+        "privilege/capabilities",
+    ];
+    let seen = audit(&hardened, &cases);
+    assert_eq!(seen.status, 0, "{}{}", seen.out, seen.err);
+    assert_eq!(seen.report["sandboxes"][0]["settings"]["pids_limit"], 64);
+
+    let weak = started(&[
+        "--network=host",
+        "--cap-add=SYS_ADMIN",
+        "--security-opt=seccomp=unconfined",
+    ]);
+    let cases = [
+        "resources/fork-bomb",
+        "network/tcp-egress",
+        "privilege/mount",
+    ];
+    let seen = audit(&weak, &cases);
+    assert_eq!(seen.status, 1, "{}{}", seen.out, seen.err);
+    for case in cases {
+        assert_eq!(seen.verdict(case).0, "ESCAPED", "{case}\n{}", seen.out);
+    }
+    let nobody = std::mem::ManuallyDrop::new(Started("no-such-container".into()));
+    let seen = audit(&nobody, &["works/run"]);
+    assert_eq!(seen.status, 2, "{}", seen.err);
+    assert!(
+        seen.err
+            .contains("the engine has no container `no-such-container`"),
+        "{}",
+        seen.err
     );
 }

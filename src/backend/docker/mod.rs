@@ -13,6 +13,7 @@ pub mod health;
 pub mod host;
 pub mod image;
 pub mod in_force;
+pub mod like;
 pub mod owner;
 pub mod pin;
 pub mod probe;
