@@ -227,7 +227,7 @@ fn is_for_code(name: &str, service: &Service) -> bool {
     let image = service.image.as_deref().unwrap_or_default();
     let says = |word: &&str| name.contains(*word) || image.contains(*word);
     let settings = &service.settings;
-    WORDS.iter().any(|word| says(&word))
+    WORDS.iter().any(says)
         || settings.network_mode == NetworkMode::None
         || (settings.no_new_privileges && settings.capabilities.is_empty())
 }

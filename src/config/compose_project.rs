@@ -119,7 +119,7 @@ pub fn like(reader: &mut Reader<'_>, view: &View<'_, '_>, sandbox: &mut Sandbox,
     };
     let source = Source::new(format!("the container {name}"), &found.text);
     match File::of(source, &nowhere)
-        .map_err(Diagnostics::from)
+        .map_err(|mistake| Diagnostics::from(*mistake))
         .and_then(|file| read(&file, "container"))
     {
         Err(mistakes) => reader.mistakes.append(mistakes),

@@ -50,13 +50,12 @@ impl<'a> File<'a> {
     /// Reads a Compose file.
     pub fn read(path: &Path, around: &'a Surroundings<'a>) -> Result<Self, Unread> {
         let text = (around.read)(path).map_err(Unread::Not)?;
-        Self::of(Source::new(path, &text), around)
-            .map_err(|mistake| Unread::Wrong(Box::new(mistake)))
+        Self::of(Source::new(path, &text), around).map_err(Unread::Wrong)
     }
 
     /// The file of this text.
-    pub fn of(source: Source, around: &'a Surroundings<'a>) -> Result<Self, Diagnostic> {
-        let tree = compose_yaml::parse(&source).map_err(|mistake| *mistake)?;
+    pub fn of(source: Source, around: &'a Surroundings<'a>) -> Result<Self, Box<Diagnostic>> {
+        let tree = compose_yaml::parse(&source)?;
         Ok(Self {
             source,
             tree,

@@ -14,10 +14,23 @@ use super::compose_forms::{Mount, Wrong, device, flag, mount, size, ulimit};
 use super::compose_keys::{Fate, SERVICE, fate};
 use super::compose_service::{File, fill, mapping};
 use super::compose_variables::Variables;
-use super::compose_yaml::{Node, Word};
+use super::compose_yaml::{Node, Value, Word};
 use super::model::EngineOptions;
 use crate::diag::schema::Reader;
 use crate::diag::{Code, suggest};
+
+/// What may stand below `deploy`.
+const DEPLOY: [&str; 9] = [
+    "endpoint_mode",
+    "labels",
+    "mode",
+    "placement",
+    "replicas",
+    "resources",
+    "restart_policy",
+    "rollback_config",
+    "update_config",
+];
 
 /// What a service comes to.
 #[derive(Default)]
@@ -112,7 +125,7 @@ impl Converter<'_, '_, '_> {
                 ),
             },
             "cap_add" | "cap_drop" | "security_opt" | "group_add" | "dns" => self.texts(key, value),
-            "tmpfs" => self.texts(key, value),
+            "tmpfs" => self.scratch(key, value),
             "shm_size" => self.bytes("shm_size", key, value),
             "volumes" => self.volumes(key, value),
             "secrets" | "configs" => self.files(key, value),
@@ -391,6 +404,9 @@ impl Converter<'_, '_, '_> {
         let deploy = service.get("deploy").filter(|said| !said.is_empty());
         let resources = deploy.and_then(|deploy| deploy.get("resources"));
         let limits = resources.and_then(|all| all.get("limits"));
+        // A ceiling below a mistyped key would be none.
+        self.known(deploy, &DEPLOY);
+        self.known(resources, &["limits", "reservations"]);
         for (word, value) in limits.and_then(Node::entries).unwrap_or_default() {
             let known = matches!(word.text.as_str(), "cpus" | "memory" | "pids");
             if !known && !value.is_empty() {
@@ -434,6 +450,35 @@ impl Converter<'_, '_, '_> {
             self.limit("memswap_limit", value);
         }
         self.quota(service);
+    }
+
+    fn known(&mut self, node: Option<&Node>, names: &[&str]) {
+        for (word, _) in node.and_then(Node::entries).unwrap_or_default() {
+            if !names.contains(&word.text.as_str()) && !word.text.starts_with("x-") {
+                let message = format!("Compose has no key `{}` here", word.text);
+                let help = suggest(&word.text, names);
+                self.reader
+                    .report(Code::UnknownKey, word.span.clone(), message, help);
+            }
+        }
+    }
+
+    /// Scratch mounts; that they can be written need not be said.
+    fn scratch(&mut self, key: &Word, value: &Node) {
+        let mut value = value.clone();
+        let without = |item: &mut Node| {
+            if let Value::Scalar { text, .. } = &mut item.value
+                && let Some((path, options)) = text.split_once(':')
+            {
+                let kept: Vec<&str> = options.split(',').filter(|o| *o != "rw").collect();
+                *text = format!("{path}:{}", kept.join(","));
+            }
+        };
+        match &mut value.value {
+            Value::List(items) => items.iter_mut().for_each(without),
+            _ => without(&mut value),
+        }
+        self.texts(key, &value);
     }
 
     fn limit(&mut self, key: &'static str, value: &Node) {

@@ -132,6 +132,20 @@ fn ceilings_have_an_old_and_a_new_place() {
         (new.cpus, new.mem_limit, new.pids_limit),
         (Some(0.5), Some(3 << 29), Some(64))
     );
+    for typo in [
+        "deploy: {resource: {limits: {pids: 9}}}",
+        "deploy: {resources: {limit: {pids: 9}}}",
+    ] {
+        assert_eq!(
+            codes(&service(typo).err().expect("refused")),
+            ["unknown-key"],
+            "{typo}"
+        );
+    }
+    assert_eq!(
+        good("tmpfs: ['/t:rw,noexec,size=1m']").tmpfs,
+        good("tmpfs: '/t:noexec,size=1m'").tmpfs
+    );
     assert_eq!(good("cpu_quota: 50000").cpus, Some(0.5));
     assert_eq!(good("cpu_quota: 30000\ncpu_period: 20000").cpus, Some(1.5));
     assert_eq!(

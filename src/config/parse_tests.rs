@@ -322,10 +322,11 @@ without = ["network"]
     assert_eq!(settings.memswap_limit, Some(UNLIMITED));
     assert_eq!(settings.tmpfs[0].options, ["noexec"]);
     let sources: Vec<_> = settings.volumes.iter().map(|v| v.source.clone()).collect();
+    let here = std::env::current_dir().expect("a folder");
     assert_eq!(
         sources,
         [
-            VolumeSource::Host("project/./data".into()),
+            VolumeSource::Host(here.join("project/./data")),
             VolumeSource::Named("cache".into()),
             VolumeSource::Anonymous
         ]
@@ -529,4 +530,16 @@ fn the_range_is_of_the_users_own_choosing() {
     }
     assert_eq!(codes("[range]\nmetadata = 'fake'\n"), ["wrong-value"]);
     assert_eq!(codes("range = 'host'\n"), ["wrong-type"]);
+}
+
+#[test]
+fn a_folder_that_is_mounted_is_named_from_the_top() {
+    let source = Source::new(
+        "escape-audit.toml",
+        "[sandbox.a]\nbackend = 'oci'\nvolumes = ['./data:/data']\n",
+    );
+    let settings = &parse(&source).expect("valid").sandboxes[0].settings;
+    let here = std::env::current_dir().expect("a folder");
+    let expected = crate::config::VolumeSource::Host(here.join("./data"));
+    assert_eq!(settings.volumes[0].source, expected);
 }

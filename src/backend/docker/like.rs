@@ -381,7 +381,7 @@ mod tests {
         }
         let networks = json!({"a": {}, "b": {}});
         let seen = json!({"Image": image(), "NetworkSettings": {"Networks": networks}});
-        let said = like(seen, "").err().expect("in two networks").to_string();
+        let said = like(seen, "").expect_err("in two networks").to_string();
         assert!(said.contains("in 2 networks"), "{said}");
         let seen = json!({"Image": image(), "HostConfig": {}});
         assert!(like(seen.clone(), "mem_limit = '64m'").is_err());
