@@ -199,6 +199,7 @@ async fn one(bench: &Bench, backend: &dyn Backend, sandbox: &Sandbox, name: Stri
         environment: &[],
         home: Path::new("/"),
         host_folders: &[],
+        gains: false,
         set_uid: None,
         as_user: None,
         may_mount: false,

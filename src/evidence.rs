@@ -198,6 +198,8 @@ pub struct Target {
     pub position: Position,
     /// Its address, as the probe was given it.
     pub address: String,
+    /// It stands on another machine: this one has to pass on what is to reach it.
+    pub beyond: bool,
     /// The harness reached it itself before, and again after, the attempt.
     pub alive: bool,
 }

@@ -201,7 +201,7 @@ pub const KINDS: &[(&str, &str)] = &[
     ),
     (
         "process-environment",
-        "-> step read target=/proc/PID/environ; fact env name=PID:VAR value=SECRET-HASH (each value once); fact refused (count); step control target=/proc/self/environ",
+        "proc* (where else the host's processes appear) -> step read target=/proc/PID/environ; fact env name=PID:VAR value=SECRET-HASH (each value once); fact refused (count); step control target=/proc/self/environ",
     ),
     (
         "read-file",
@@ -253,7 +253,7 @@ pub const KINDS: &[(&str, &str)] = &[
     ),
     (
         "list-processes",
-        "pid* -> step list target=/proc; fact process name=PID value=SECRET-HASH of the thread name; step probe target=PID (kill 0)",
+        "pid* proc* -> step list target=/proc, and each place; fact process name=PID value=SECRET-HASH of the thread name; step probe target=PID (kill 0)",
     ),
     (
         "signal",

@@ -123,8 +123,9 @@ pub struct Launch<'a> {
     pub home: &'a Path,
     /// The host's canary folders.
     pub host_folders: &'a [std::path::PathBuf],
-    /// A set-uid copy of the probe, where the attempt asks for one and root could make it: to stand in the sandbox at
-    /// [`oci_spec::SET_UID_HELPER`].
+    /// The attempt asks for a set-uid copy of the probe.
+    pub gains: bool,
+    /// It, where root could make one: to stand in the sandbox at [`oci_spec::SET_UID_HELPER`].
     pub set_uid: Option<&'a Path>,
     /// Run as this user where the backend has no setting for it: an attempt that means nothing to root.
     pub as_user: Option<(u32, u32)>,

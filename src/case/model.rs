@@ -455,6 +455,8 @@ pub enum Need {
     NotRoot,
     /// The harness is root (it has to plant or grant something).
     HarnessRoot,
+    /// A set-uid program can be planted: the harness is root, or an engine does it.
+    SetUidProgram,
     /// The policy promises a timeout.
     PromisedTimeout,
     /// The policy promises a ceiling on output.
@@ -480,6 +482,7 @@ pub const NEEDS: &[(Need, &str)] = &[
     (Need::SpareCpus, "spare-cpus"),
     (Need::NotRoot, "not-root"),
     (Need::HarnessRoot, "harness-root"),
+    (Need::SetUidProgram, "set-uid-program"),
     (Need::PromisedTimeout, "promised-timeout"),
     (Need::PromisedOutput, "promised-output"),
     (Need::PidsCeiling, "pids-ceiling"),
@@ -518,7 +521,7 @@ impl Attempt {
             } => vec![Need::PromisedTimeout],
             Self::Fill => vec![Need::DiskCeiling],
             Self::Flood => vec![Need::PromisedOutput],
-            Self::GainPrivileges => vec![Need::NotRoot, Need::HarnessRoot],
+            Self::GainPrivileges => vec![Need::NotRoot, Need::SetUidProgram],
             Self::WriteFile {
                 into: WriteInto::Scratch,
             } => vec![Need::Scratch],

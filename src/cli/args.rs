@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::case::{Filter, Level, Severity};
+use crate::config::model::CANARY_PORT;
 use crate::protection::{PROTECTIONS, Protection};
 
 /// Attack your sandbox on every commit, and prove that it holds.
@@ -33,6 +34,8 @@ pub enum Command {
     Lint(Lint),
     /// Remove what killed runs left behind
     Clean,
+    /// Play the internet for the audits of another machine: run it on a host out there, and name that in `[range] internet`
+    Canary(Canary),
     /// Write a project file for what is here: Compose files, Dockerfiles, engines
     Init(Init),
     /// Say what can be isolated and limited on this machine, by doing it
@@ -199,6 +202,38 @@ pub struct Lint {
     /// A folder of `<category>/<name>.toml` [default: the library itself]
     #[arg(value_name = "DIR")]
     pub folder: Option<PathBuf>,
+}
+
+/// `canary`.
+#[derive(Debug, Args)]
+pub struct Canary {
+    /// Ports for connections; 0 is any free one
+    #[arg(
+        long,
+        value_name = "PORTS",
+        value_delimiter = ',',
+        default_value = "443,80,0"
+    )]
+    pub tcp: Vec<u16>,
+    /// Ports for datagrams
+    #[arg(
+        long,
+        value_name = "PORTS",
+        value_delimiter = ',',
+        default_value = "443,0"
+    )]
+    pub udp: Vec<u16>,
+    /// Ports for questions about names, over both
+    #[arg(
+        long,
+        value_name = "PORTS",
+        value_delimiter = ',',
+        default_value = "53"
+    )]
+    pub dns: Vec<u16>,
+    /// The port on which audits ask what was heard
+    #[arg(long, value_name = "PORT", default_value_t = CANARY_PORT)]
+    pub control: u16,
 }
 
 /// Which cases.

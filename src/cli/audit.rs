@@ -15,7 +15,6 @@ use super::terminal;
 use crate::backend::command::find_program;
 use crate::backend::docker;
 use crate::case::{Case, Expect, Library};
-use crate::config::model::NetworkMode;
 use crate::config::{self, BackendKind, Project, RangeConfig, Sandbox};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::exit_code;
@@ -163,12 +162,6 @@ struct Plan {
 /// How long an audit waits for another one in the same network. Then it goes on, and says what it could not decide.
 const TURN: Duration = Duration::from_secs(600);
 
-/// Such a sandbox's canaries stand in a network that other audits stand in, too.
-fn has_an_engines_network(sandbox: &Sandbox) -> bool {
-    sandbox.backend == BackendKind::Docker
-        && sandbox.settings_in_force().network_mode != NetworkMode::None
-}
-
 /// The report files. They are claimed before anything else is looked at: no mistake may leave an older run's report
 /// standing for this one's.
 struct Files {
@@ -202,7 +195,7 @@ fn carry_out(
         let mut signals = Signals::listen().context("listen for signals")?;
         let mut before = None;
         let turn = async {
-            match plan.sandboxes.iter().any(has_an_engines_network) {
+            match plan.sandboxes.iter().any(Sandbox::has_an_engines_network) {
                 true => {
                     turn::wait(TURN, || {
                         eprintln!("waiting for the audit that is at work in this network")

@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod audit;
+pub mod canary;
 pub mod completions;
 pub mod docs;
 pub mod doctor;
@@ -48,6 +49,7 @@ pub fn main() -> i32 {
         Command::Explain(explain) => show_case(explain),
         Command::Lint(lint) => check_cases(lint),
         Command::Clean => audit::clean(),
+        Command::Canary(arguments) => canary::serve(arguments),
         Command::Init(init) => init::init(init),
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Pin(pin) => pin::pin(pin),

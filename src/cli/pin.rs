@@ -103,7 +103,7 @@ pub fn pin(arguments: &Arguments) -> Result<i32> {
 
 /// Loads a project file; a mistake about a tag says the line to write, where an engine answers at once.
 pub fn load(path: &Path) -> Result<Project, Diagnostics> {
-    config::load(path, &like).map_err(|mut mistakes| {
+    config::load_with(path, &like).map_err(|mut mistakes| {
         tell(&mut mistakes, path);
         mistakes
     })

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::model::{BackendKind, Policy, RangeMode, Sandbox, Settings};
+use super::model::{BackendKind, NetworkMode, Policy, RangeMode, Sandbox, Settings};
 use crate::case::Level;
 use crate::protection::PROTECTIONS;
 
@@ -66,6 +66,12 @@ impl Sandbox {
             range: RangeMode::Own,
             notes: Vec::new(),
         }
+    }
+
+    /// Its canaries stand in a network that other audits stand in, too, and that may lead beyond this machine.
+    pub fn has_an_engines_network(&self) -> bool {
+        self.backend == BackendKind::Docker
+            && self.settings_in_force().network_mode != NetworkMode::None
     }
 
     /// The settings after what is taken away on purpose. The policy stays: what was promised is what is judged.

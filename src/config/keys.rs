@@ -72,7 +72,7 @@ pub const KEYS: &[Key] = &[
     key(POLICY, "cpus", Shape::Cpus, "at most so much CPU time a second; without it, the `cpus` of the settings, or 0.5"),
     key(POLICY, "scratch", Shape::Bytes, "at most so much in all writable places together; without it, the sizes of the scratch mounts, 16 MiB for one that has none, and on `docker` the size of `/dev/shm`. `mem_limit` has to leave room for all of it, or the ceiling on memory hides this one"),
     // Beyond this machine.
-    key(RANGE, "internet", Shape::TextOrTexts, "addresses of this machine that play the internet for the containers of an engine: one that has a route must not reach them"),
+    key(RANGE, "internet", Shape::TextOrTexts, "hosts of yours beyond this machine that run `escape-audit canary`, as `ADDRESS` or `ADDRESS:PORT`: they play the internet for the containers of an engine"),
     key(RANGE, "metadata", Shape::OneOf(only_real), "`real`: this machine's own metadata service counts as a target, once it has answered the host"),
 ];
 

@@ -22,4 +22,4 @@ pub use model::{
     BackendKind, Image, NetworkMode, Policy, RangeConfig, RangeMode, Sandbox, Settings, Tmpfs,
     User, Volume, VolumeSource,
 };
-pub use parse::{FILE_NAME, Like, Look, Project, Unlike, find, load, parse, parse_with};
+pub use parse::{FILE_NAME, Like, Look, Project, Unlike, find, load, load_with, parse, parse_with};

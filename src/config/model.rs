@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -69,11 +69,15 @@ pub enum RangeMode {
     Host,
 }
 
+/// The port on which a canary on another machine answers audits, unless the user says otherwise.
+pub const CANARY_PORT: u16 = 7443;
+
 /// `[range]`: what of the network beyond this machine the audit may touch, because the user said so.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RangeConfig {
-    /// Hosts of the user's own that play the internet, as seen from a sandbox that has a route.
-    pub internet: Vec<IpAddr>,
+    /// Canaries on other machines of the user's, where they answer audits (`escape-audit canary`): they play the internet
+    /// for a sandbox that has a way out.
+    pub internet: Vec<SocketAddr>,
     /// `metadata = "real"`: the machine's own metadata service counts as a target, once it has answered the host.
     pub metadata_real: bool,
 }

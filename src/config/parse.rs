@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use super::compose::{self, Wrong};
 use super::compose_project;
 use super::docker;
 use super::keys::{KEYS, POLICY, RANGE, SANDBOX, backends_of};
-use super::model::{BackendKind, Policy, RangeConfig, RangeMode, Sandbox};
+use super::model::{BackendKind, CANARY_PORT, Policy, RangeConfig, RangeMode, Sandbox};
 use super::settings::{each, settings};
 use crate::diag::schema::{Named as _, Reader, View};
 use crate::diag::{Code, Diagnostic, Diagnostics, Source, list, suggest};
@@ -74,8 +74,13 @@ pub struct Unlike {
 /// Asks an engine how a container runs: its name, and the sandbox's own `docker_host`.
 pub type Look<'a> = &'a dyn Fn(&str, Option<&str>) -> Result<Like, Unlike>;
 
+/// Reads a project file where no engine can be asked.
+pub fn load(path: &Path) -> Result<Project, Diagnostics> {
+    load_with(path, &nobody)
+}
+
 /// Reads a project file; `look` is asked where a sandbox is `like` a container.
-pub fn load(path: &Path, look: Look<'_>) -> Result<Project, Diagnostics> {
+pub fn load_with(path: &Path, look: Look<'_>) -> Result<Project, Diagnostics> {
     let mistake = |code, message: String, help: &str| {
         Diagnostics::from(Diagnostic::new(code, message, help).in_file(path))
     };
@@ -102,11 +107,13 @@ pub fn load(path: &Path, look: Look<'_>) -> Result<Project, Diagnostics> {
 
 /// Reads the text of a project file where no engine can be asked.
 pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
-    parse_with(source, &|_, _| {
-        Err(Unlike {
-            text: "no engine is asked here".into(),
-            help: None,
-        })
+    parse_with(source, &nobody)
+}
+
+fn nobody(_: &str, _: Option<&str>) -> Result<Like, Unlike> {
+    Err(Unlike {
+        text: "no engine is asked here".into(),
+        help: None,
     })
 }
 
@@ -319,11 +326,16 @@ fn range_config(reader: &mut Reader<'_>, view: &View<'_, '_>) -> RangeConfig {
 }
 
 /// A canary that a firewall treats as a neighbour says nothing about the internet: its silence would be a false BLOCKED.
-fn internet(text: &str) -> Result<IpAddr, Wrong> {
-    let address: IpAddr = text.parse().map_err(|_| {
-        Wrong::Malformed("write the IP address of a host of your own, such as \"203.0.113.10\"")
-    })?;
-    let is_near = match address.to_canonical() {
+fn internet(text: &str) -> Result<SocketAddr, Wrong> {
+    let alone = text.parse::<IpAddr>().ok();
+    let alone = alone.map(|ip| SocketAddr::new(ip, CANARY_PORT));
+    let address = alone
+        .or_else(|| text.parse().ok())
+        .filter(|at| at.port() != 0);
+    let address = address.ok_or(Wrong::Malformed(
+        "write the IP address of a host of your own, such as \"203.0.113.10\" or \"[2001:db8::10]:7443\"",
+    ))?;
+    let is_near = match address.ip().to_canonical() {
         IpAddr::V4(v4) => {
             v4.is_loopback()
                 || v4.is_private()

@@ -96,8 +96,8 @@ fn is_of_network(reason: &str) -> bool {
     matches!(reason, "dropped" | "rejected" | "intercepted" | "no-route")
 }
 
-/// Somebody passes on what leaves the sandbox's own network. Our canaries stand on this machine's addresses, and what a
-/// firewall lets go beyond them it decides elsewhere (`FORWARD`, and not `INPUT`) and port by port.
+/// Somebody passes on what leaves the sandbox's own network. What a firewall lets go beyond this machine it decides
+/// elsewhere (`FORWARD`, and not `INPUT`), and only a canary on another machine hears of it.
 fn is_passed_on(view: &View<'_>) -> bool {
     let witness = view.evidence.witness.as_ref();
     view.has_own("net") && witness.and_then(|witness| witness.no_gateway) != Some(true)
@@ -108,8 +108,11 @@ fn route(view: &View<'_>, egress: bool, held: Finding) -> Result<Finding, Findin
     let internet = |target: &Target| target.position == Position::Internet;
     let closed = no_route(view) || no_family(view);
     let by_network = matches!(&held, Finding::Held { reason, .. } if is_of_network(reason));
-    let beyond = by_network && is_passed_on(view);
-    if egress && !closed && (beyond || !view.evidence.targets.iter().any(internet)) {
+    let stands = match by_network && is_passed_on(view) {
+        true => view.evidence.targets.iter().any(|target| target.beyond),
+        false => view.evidence.targets.iter().any(internet),
+    };
+    if egress && !closed && !stands {
         let reason = "no-internet-canary";
         return Err(Finding::undecided(reason, reasons::sentence(reason)));
     }

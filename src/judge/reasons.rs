@@ -59,7 +59,7 @@ pub const REASONS: &[(Verdict, &str, &str)] = &[
     (Inconclusive, "not-tried", "A part of the attempt was not made."),
     (Inconclusive, "not-able", "Nothing shows that this attempt gets through where nothing should stop it."),
     (Inconclusive, "target-not-alive", "The target was not alive while it was tried: its silence proves nothing."),
-    (Inconclusive, "no-internet-canary", "There may be a way out of the sandbox, and no canary stands where the internet begins: what this machine's own addresses do not hear may go past them."),
+    (Inconclusive, "no-internet-canary", "There may be a way out of the sandbox, and no canary stands where the internet begins: what this machine's own addresses do not hear may go past them. `[range] internet` names one."),
     (Inconclusive, "control-failed", "The control failed in a way that could be the probe's own fault."),
     (Inconclusive, "not-refused", "Neither a refusal nor a proven absence."),
     (Inconclusive, "connected-unseen", "A connection was accepted, and neither our canary nor an answer says by whom."),

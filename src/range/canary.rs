@@ -239,7 +239,7 @@ impl Pace {
 }
 
 /// A number that no other conversation of this process has.
-fn conversation() -> u64 {
+pub(super) fn conversation() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -24,6 +24,7 @@ mod journal;
 mod line;
 mod netlink;
 pub mod netns;
+pub mod outpost;
 mod places;
 pub mod plant;
 mod registry;
@@ -42,6 +43,7 @@ use crate::evidence::Touch;
 
 use canary::Listener;
 use netns::{Helper, Socket};
+use outpost::near::Outpost;
 use places::Ground;
 use registry::Registry;
 
@@ -72,10 +74,10 @@ pub enum Stand {
     /// On loopback alone.
     Loopback,
     /// In the harness's own network, on every address that this machine has: where the containers of an engine come
-    /// out. These addresses of the machine play the internet.
+    /// out.
     Here {
-        /// Each has to be one of the machine's.
-        internet: Vec<IpAddr>,
+        /// Canaries on other machines, where they answer audits: what a firewall lets go beyond this machine they hear.
+        internet: Vec<SocketAddr>,
     },
 }
 
@@ -121,6 +123,8 @@ pub struct TargetSpec {
     /// A canary of ours stands there, or ought to. Else whoever stands there is somebody else's: it can be tried, and
     /// its silence means nothing.
     pub ours: bool,
+    /// It stands on another machine: this one has to pass on what is to reach it.
+    pub beyond: bool,
 }
 
 /// Canaries that listen, as tasks of the runtime that opened it. Dropping it closes everything.
@@ -129,6 +133,7 @@ pub struct Range {
     mode: Mode,
     entry: Arc<Entry>,
     listeners: Vec<Listener>,
+    outposts: Vec<Outpost>,
     registry: Arc<Registry>,
     helper: Helper,
     socket_folders: Vec<PathBuf>,
@@ -146,7 +151,7 @@ impl Range {
             let opened = netns::open(program, &Ground::Loopback)?;
             Ok((Mode::LoopbackOnly { why }, opened))
         };
-        let mut addresses = Vec::new();
+        let (mut addresses, mut outposts) = (Vec::new(), Vec::new());
         let (mode, opened) = match &options.stand {
             Stand::Own => match netns::open(program, &Ground::Own) {
                 Ok(opened) => (Mode::Own, opened),
@@ -156,7 +161,7 @@ impl Range {
             },
             Stand::Loopback => on_loopback("a namespace of our own was not asked for".into())?,
             Stand::Here { internet } => {
-                let found = places::of_this_machine(internet)
+                let found = places::of_this_machine()
                     .map_err(|error| RangeError::new("list this machine's addresses", error))?;
                 addresses.extend(
                     found
@@ -164,16 +169,20 @@ impl Range {
                         .map(|(_, ip)| *ip)
                         .filter(|ip| !ip.is_loopback()),
                 );
-                if let Some(strange) = internet
-                    .iter()
-                    .find(|ip| !found.contains(&(Position::Internet, **ip)))
-                {
-                    let why = "it is no address of this machine, and a canary of ours can stand on no other";
-                    return Err(RangeError::new(
-                        format!("let {strange} play the internet"),
-                        why,
-                    ));
+                for control in internet {
+                    if found.iter().any(|(_, ip)| *ip == control.ip()) {
+                        let why = "it is this machine's own, and what a firewall lets go beyond the machine it decides \
+                                   elsewhere\nhelp: name a host of yours out there that runs `escape-audit canary`";
+                        let step = format!("let {} play the internet", control.ip());
+                        return Err(RangeError::new(step, why));
+                    }
+                    outposts.push(Outpost::open(*control)?);
                 }
+                let beyond = internet.iter().map(SocketAddr::ip);
+                let found = found
+                    .into_iter()
+                    .chain(beyond.map(|ip| (Position::Internet, ip)))
+                    .collect();
                 (Mode::Here, netns::open(program, &Ground::Here(found))?)
             }
         };
@@ -187,6 +196,7 @@ impl Range {
             mode,
             entry: Arc::new(opened.entry),
             listeners: Vec::new(),
+            outposts,
             registry: Arc::default(),
             helper: opened.helper,
             socket_folders,
@@ -195,6 +205,9 @@ impl Range {
         for (spec, socket) in opened.sockets.into_iter().chain(file_sockets) {
             let listener = Listener::start(spec, socket, &range.registry)?;
             range.listeners.push(listener);
+        }
+        for outpost in &mut range.outposts {
+            outpost.start(&range.registry)?;
         }
         Ok(range)
     }
@@ -214,6 +227,11 @@ impl Range {
         self.listeners.iter().any(|l| l.spec.address.contains('['))
     }
 
+    fn specs(&self) -> impl Iterator<Item = &TargetSpec> {
+        let beyond = self.outposts.iter().flat_map(Outpost::specs);
+        self.listeners.iter().map(|l| &l.spec).chain(beyond)
+    }
+
     /// How a child comes into the namespace. On loopback alone there is nothing to enter.
     pub fn entry(&self) -> Arc<Entry> {
         Arc::clone(&self.entry)
@@ -227,7 +245,7 @@ impl Range {
     /// The addresses that this attempt aims at. Empty where the attempt has no target, or where none of its positions
     /// can exist here.
     pub fn targets(&self, attempt: &Attempt) -> Vec<TargetSpec> {
-        let all = self.listeners.iter().map(|l| &l.spec);
+        let all = self.specs();
         match attempt {
             Attempt::Connect {
                 transport,
@@ -253,14 +271,14 @@ impl Range {
             }
             Attempt::Http { urls, .. } => urls.iter().filter_map(|url| self.http(url)).collect(),
             Attempt::Dns => {
-                let servers: Vec<TargetSpec> = all
-                    .filter(|t| t.canary == CanaryKind::Dns)
+                let mut servers: Vec<TargetSpec> = all
+                    .filter(|t| t.canary == CanaryKind::Dns && !t.address.contains('['))
                     .cloned()
                     .collect();
-                match servers.is_empty() {
-                    true => self.where_servers_would_stand(),
-                    false => servers,
+                if servers.iter().all(|t| t.beyond) {
+                    servers.extend(self.where_servers_would_stand());
                 }
+                servers
             }
             Attempt::ConnectUnix { to } => {
                 let scheme = match to {
@@ -324,8 +342,9 @@ impl Range {
         if !target.ours {
             return false;
         }
-        let listens = |l: &Listener| l.spec.address == target.address && l.is_running();
-        if !self.listeners.iter().any(listens) {
+        let here = |l: &Listener| l.spec.address == target.address && l.is_running();
+        let beyond = |o: &Outpost| o.is_running() && o.specs().any(|spec| spec == target);
+        if !self.listeners.iter().any(here) && !self.outposts.iter().any(beyond) {
             return false;
         }
         let token = self.watch();
@@ -346,10 +365,12 @@ impl Range {
     pub fn stands(&self, target: &TargetSpec) -> bool {
         let address = target.address.split_once("://").map(|(_, rest)| rest);
         let address = address.and_then(|rest| rest.parse::<SocketAddr>().ok());
-        let (Some(address), Mode::Here) = (address, &self.mode) else {
+        let (Some(address), Mode::Here, Position::Loopback | Position::Gateway | Position::Host) =
+            (address, &self.mode, target.position)
+        else {
             return true;
         };
-        let now = places::of_this_machine(&[]);
+        let now = places::of_this_machine();
         now.map_or(true, |now| now.iter().any(|(_, ip)| *ip == address.ip()))
     }
 
@@ -377,6 +398,7 @@ impl Range {
             position,
             address,
             ours,
+            beyond: false,
         })
     }
 
@@ -392,6 +414,7 @@ impl Range {
             position: Position::Host,
             address,
             ours: false,
+            beyond: false,
         })
         .collect()
     }
@@ -422,6 +445,7 @@ fn nobody(transport: Transport) -> TargetSpec {
         position: Position::Internet,
         address: address.into(),
         ours: false,
+        beyond: false,
     }
 }
 

@@ -196,6 +196,7 @@ pub(super) fn open(program: &Path, ground: &Ground) -> Result<Handover, RangeErr
                     position: spot.position,
                     address: text("address"),
                     ours: true,
+                    beyond: false,
                 };
                 opened.sockets.push((spec, spot.adopt(descriptor)));
             }
@@ -261,6 +262,7 @@ fn file_socket(path: PathBuf, canary: CanaryKind) -> io::Result<Opened> {
         position: Position::Host,
         address: format!("path:{}", path.display()),
         ours: true,
+        beyond: false,
     };
     Ok((spec, Socket::Unix(listener)))
 }

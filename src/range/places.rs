@@ -68,7 +68,7 @@ pub(super) enum Ground {
     Own,
     /// On the host's loopback alone.
     Loopback,
-    /// In the harness's own network, on these addresses of this machine.
+    /// In the harness's own network, on these addresses of this machine; on those that are the internet others listen.
     Here(Vec<(Position, IpAddr)>),
 }
 
@@ -114,9 +114,8 @@ impl Ground {
     }
 }
 
-/// The addresses of this machine, with what they are to a container: the bridge that it hangs on, what the user said
-/// plays the internet, or just the host.
-pub(super) fn of_this_machine(internet: &[IpAddr]) -> std::io::Result<Vec<(Position, IpAddr)>> {
+/// The addresses of this machine, with what they are to a container: the bridge that it hangs on, or just the host.
+pub(super) fn of_this_machine() -> std::io::Result<Vec<(Position, IpAddr)>> {
     let mut found = Vec::new();
     for interface in getifaddrs()? {
         let Some(address) = interface.address else {
@@ -135,8 +134,6 @@ pub(super) fn of_this_machine(internet: &[IpAddr]) -> std::io::Result<Vec<(Posit
         }
         let position = if ip.is_loopback() {
             Position::Loopback
-        } else if internet.contains(&ip) {
-            Position::Internet
         } else if is_bridge(&interface.interface_name) {
             Position::Gateway
         } else {
@@ -179,7 +176,12 @@ pub(super) fn spots(ground: &Ground) -> Vec<Spot> {
     let places: Vec<(Position, IpAddr)> = match ground {
         Ground::Own => own.collect(),
         Ground::Loopback => own.filter(|(_, ip)| ip.is_loopback()).collect(),
-        Ground::Here(addresses) => addresses.clone(),
+        Ground::Here(addresses) => {
+            let near = addresses
+                .iter()
+                .filter(|(position, _)| *position != Position::Internet);
+            near.copied().collect()
+        }
     };
     let is_metadata = |ip: &IpAddr| METADATA.contains(ip);
     for (position, ip) in places.iter().filter(|(_, ip)| !is_metadata(ip)) {
@@ -251,6 +253,8 @@ mod tests {
             (Position::Internet, internet),
         ]);
         let spots = spots(&ground);
+        // The harness may send to a canary elsewhere, and listens on no address of it.
+        assert!(ground.holds(internet) && !spots.iter().any(|spot| spot.ip == internet));
         assert!(spots.iter().all(|spot| ground.holds(spot.ip)));
         assert!(!spots.iter().any(|spot| spot.canary == CanaryKind::Http));
         assert!(!ground.holds(METADATA[0]) && !ground.holds(v4(203, 0, 113, 11)));

@@ -1,12 +1,14 @@
 //! What the canaries saw: for each token that is looked out for, who touched what, and when. Bounded, whatever arrives.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::{TargetSpec, Token};
+use super::outpost::{self, Hash};
+use super::{TargetSpec, Token, canary};
 use crate::case::CanaryKind;
 
 /// More touches of one token tell nothing new.
@@ -24,13 +26,28 @@ pub(super) struct Seen {
 }
 
 /// All touches of all tokens that are looked out for.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Registry {
     seen: Mutex<HashMap<Token, Vec<Seen>>>,
     news: Notify,
+    tell: Option<Box<dyn Fn(Hash) + Send + Sync>>,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Registry").finish_non_exhaustive()
+    }
 }
 
 impl Registry {
+    /// One that looks out for every token there is, keeps none, and tells of each by its hash.
+    pub(super) fn telling(tell: impl Fn(Hash) + Send + Sync + 'static) -> Self {
+        Self {
+            tell: Some(Box::new(tell)),
+            ..Self::default()
+        }
+    }
+
     /// A poisoned lock is taken over: each change below leaves the map whole.
     fn lock(&self) -> MutexGuard<'_, HashMap<Token, Vec<Seen>>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
@@ -59,6 +76,11 @@ impl Registry {
     ) -> bool {
         let mut known = false;
         for token in Token::find(bytes) {
+            if let Some(tell) = &self.tell {
+                tell(outpost::hash(&token));
+                known = true;
+                continue;
+            }
             let mut map = self.lock();
             let Some(list) = map.get_mut(&token) else {
                 continue;
@@ -80,6 +102,18 @@ impl Registry {
             self.news.notify_waiters();
         }
         known
+    }
+
+    /// Takes note of a touch that a canary elsewhere tells of, and which names the token by its hash.
+    pub(super) fn hear_of(&self, hash: &Hash, target: &TargetSpec, at: Instant) {
+        let token = self
+            .lock()
+            .keys()
+            .find(|t| outpost::hash(t) == *hash)
+            .cloned();
+        if let Some(token) = token {
+            self.hear(canary::conversation(), target, at, token.as_ref());
+        }
     }
 
     /// Waits until the token is seen, at most so long.
@@ -111,6 +145,7 @@ mod tests {
             position: Position::Loopback,
             address: "tcp://127.0.0.1:1".into(),
             ours: true,
+            beyond: false,
         }
     }
 

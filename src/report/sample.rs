@@ -151,6 +151,7 @@ fn evidence() -> Evidence {
             canary: CanaryKind::Tcp,
             position: Position::Gateway,
             address: "10.0.0.1:80".into(),
+            beyond: false,
             alive: true,
         }],
         touches: vec![Touch {

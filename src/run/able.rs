@@ -8,8 +8,9 @@ use super::bench::Bench;
 use super::instance::{self, Order};
 use crate::backend::unsandboxed::Unsandboxed;
 use crate::backend::{Backend, BackendError};
-use crate::case::Case;
+use crate::case::{Case, Need};
 use crate::config::Sandbox;
+use crate::config::model::{NOBODY, User};
 use crate::evidence::{Able, Evidence};
 use crate::judge::judge;
 use crate::plan::{self, Control};
@@ -41,6 +42,15 @@ impl Controlled<'_> {
             Control::Unsandboxed => plan::able_sandbox(&self.sandbox.policy, self.sandbox.range),
             Control::Unrestricted => plan::unrestricted(self.sandbox),
         }
+    }
+
+    /// The same for one case alone: an attempt that means nothing to root is made by somebody else.
+    fn place_for(&self, case: &Case) -> Sandbox {
+        let mut place = self.place();
+        if self.control == Control::Unrestricted && case.needs.contains(&Need::NotRoot) {
+            place.settings.user = User::Ids(NOBODY.0, NOBODY.1);
+        }
+        place
     }
 
     fn order<'a>(&'a self, place: &'a Sandbox, watches: bool) -> Order<'a> {
@@ -91,7 +101,7 @@ impl Controlled<'_> {
     }
 
     pub(super) async fn alone(&self, case: &Case, number: usize) -> Able {
-        let place = self.place();
+        let place = self.place_for(case);
         if let Some(skip) = plan::skip(case, &place, &self.bench.machine) {
             return Able::NotProven { why: skip.sentence };
         }

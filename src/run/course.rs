@@ -86,6 +86,7 @@ impl Instance<'_> {
                     canary: spec.canary,
                     position: spec.position,
                     address: spec.address.clone(),
+                    beyond: spec.beyond,
                     alive: before.contains(&spec.address) && after.contains(&spec.address),
                 })
                 .collect();

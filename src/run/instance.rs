@@ -146,7 +146,8 @@ impl Instance<'_> {
             environment: &bench.plants.environment,
             home: &bench.plants.home,
             host_folders: &host_folders,
-            set_uid: bench.set_uid().filter(|_| self.any(is_set_uid)),
+            gains: self.any(gains),
+            set_uid: bench.set_uid().filter(|_| self.any(gains)),
             as_user: self.as_user(),
             may_mount: self.any(|case| case.danger > Danger::Looks),
         };
@@ -175,12 +176,13 @@ impl Instance<'_> {
     /// The dose of each case, in their order. Where the host's files appear inside is known once the sandbox runs.
     pub(super) fn doses(&self, translator: &Translator) -> Vec<Dose> {
         let policy = &self.order.sandbox.policy;
+        let backend = self.order.sandbox.backend;
         let (on_this_machine, resolver) = (self.stays_in_range(), self.has_a_resolver());
         self.trials
             .iter()
             .enumerate()
             .map(|(id, trial)| {
-                let mut given = trial.given(self.order.bench, translator, on_this_machine);
+                let mut given = trial.given(self.order.bench, translator, backend, on_this_machine);
                 given.thread_name.clone_from(&self.thread_name);
                 given.resolver = resolver;
                 dose(trial.case, id, policy, &given)
@@ -293,7 +295,7 @@ impl Instance<'_> {
     }
 }
 
-fn is_set_uid(case: &Case) -> bool {
+fn gains(case: &Case) -> bool {
     case.attempt == Attempt::GainPrivileges
 }
 

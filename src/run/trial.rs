@@ -12,6 +12,7 @@ use super::bench::Bench;
 use super::dose::{GRACE, Given};
 use super::instance::Seen;
 use crate::case::{Attempt, Case};
+use crate::config::BackendKind;
 use crate::evidence::{Evidence, Inside, SecretFound};
 use crate::host::engine;
 use crate::host::mounts::Translator;
@@ -71,6 +72,7 @@ impl<'a> Trial<'a> {
         &self,
         bench: &Bench,
         translator: &Translator,
+        backend: BackendKind,
         on_this_machine: bool,
     ) -> Given {
         let specs = &self.specs;
@@ -106,13 +108,18 @@ impl<'a> Trial<'a> {
             paths: translator.with_translations(paths),
             host_folders: translator.with_translations(places.collect()),
             sentinels: self.sentinels.iter().map(Sentinel::pid).collect(),
+            processes: {
+                let elsewhere = translator.inside(Path::new("/proc")).into_iter();
+                let elsewhere = elsewhere.map(|place| place.to_string_lossy().into_owned());
+                elsewhere.collect()
+            },
             signal_value: self.signal_value,
             beacons: if outlive && on_this_machine {
                 addresses()
             } else {
                 Vec::new()
             },
-            helpers: bench.helpers(),
+            helpers: bench.helpers(backend),
             resolver: false,
             cpus: bench.machine.cpus,
         }

@@ -2,7 +2,8 @@
 //! container closes; a runner that ends the engine's command line and not the container. All of it for real, in the
 //! range.
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -12,7 +13,45 @@ use crate::support::{Alone, Audit, Seen, alone, folder, have, range_image, runne
 /// The kernel says "unreachable" only so often in a second, and a reset as often as it is asked for.
 const REJECT: [&str; 2] = ["-p tcp -j REJECT --reject-with tcp-reset", "-j REJECT"];
 
-const INTERNET: &str = "internet = ['203.0.113.10', '2001:db8::10']";
+/// Another machine, which this one passes on to.
+const INTERNET: &str = "internet = ['198.51.100.10', '[2001:db8:beef::10]:7443']";
+
+/// What is said without a canary there.
+const UNDECIDED: (&str, &str) = ("INCONCLUSIVE", "no-internet-canary");
+
+/// `escape-audit canary` on the other machine. Dropped, it is ended.
+struct Internet(Child);
+
+impl Internet {
+    fn open() -> Self {
+        let beyond = "/run/netns/escape-audit-beyond";
+        let mut canary = Command::new("nsenter")
+            .args([
+                &format!("--net={beyond}"),
+                "--",
+                env!("CARGO_BIN_EXE_escape-audit"),
+                "canary",
+            ])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut out = BufReader::new(canary.stdout.take().unwrap());
+        out.read_line(&mut said).unwrap();
+        assert!(
+            said.starts_with("listening on every address: tcp 443"),
+            "{said}"
+        );
+        Self(canary)
+    }
+}
+
+impl Drop for Internet {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// Runs a program to its end; what it said.
 fn ran(program: &str, arguments: &[&str]) -> String {
@@ -42,18 +81,29 @@ impl Network {
         }
     }
 
-    /// What comes from this network's containers meets these rules first, in this order.
-    fn closed_by(mut self, rules: &[&str]) -> Self {
+    /// What comes from this network's containers to this machine meets these rules first, in this order.
+    fn closed_by(self, rules: &[&str]) -> Self {
+        self.meets("INPUT", rules)
+    }
+
+    /// And this is what is to be passed on to others.
+    fn passes(self, rules: &[&str]) -> Self {
+        self.meets("FORWARD", rules)
+    }
+
+    fn meets(mut self, chain: &str, rules: &[&str]) -> Self {
         for rule in rules.iter().rev() {
             for program in ["iptables", "ip6tables"] {
-                let four = program == "iptables";
-                if rule.contains(if four { "2001:" } else { "203." })
-                    || (!four && rule.contains("192."))
-                {
+                let other = if program == "iptables" {
+                    "ipv6"
+                } else {
+                    "192."
+                };
+                if rule.contains(other) {
                     continue;
                 }
                 let interface = bridge(&self.name);
-                let words = ["INPUT", "--in-interface", &interface];
+                let words = [chain, "--in-interface", &interface];
                 let words = words.into_iter().chain(rule.split(' '));
                 let words: Vec<String> = words.map(str::to_owned).collect();
                 let mut arguments = vec!["--wait", "--insert"];
@@ -138,6 +188,9 @@ fn audit(_alone: &Alone, project: &str, cases: &[&str], prepare: impl Fn(&mut Co
     loop {
         tries += 1;
         let seen = Audit::start_in("run", &arguments, &prepare).finish();
+        if seen.status == 2 {
+            return seen;
+        }
         let reasons = seen.trials().iter().map(|trial| text(&trial["reason"]));
         let crowded = reasons
             .into_iter()
@@ -149,12 +202,16 @@ fn audit(_alone: &Alone, project: &str, cases: &[&str], prepare: impl Fn(&mut Co
     }
 }
 
+/// The kernel says of datagrams that they were refused only so often a second.
+const ANY: &str = "";
+
 #[track_caller]
 fn expect(seen: &Seen, wanted: &[(&str, &str, &str, &str)]) {
     for (sandbox, case, verdict, reason) in wanted {
         let trial = trial(seen, sandbox, case);
         let judged = (text(&trial["verdict"]), text(&trial["reason"]));
-        assert_eq!(judged, (*verdict, *reason), "{sandbox} {case}\n{trial:#}");
+        let reason = if *reason == ANY { judged.1 } else { reason };
+        assert_eq!(judged, (*verdict, reason), "{sandbox} {case}\n{trial:#}");
     }
 }
 
@@ -166,76 +223,247 @@ fn trial<'a>(seen: &'a Seen, sandbox: &str, case: &str) -> &'a Value {
         .unwrap_or_else(|| panic!("{sandbox} {case} was not tried\n{}{}", seen.out, seen.err))
 }
 
-const EGRESS: [&str; 4] = [
+const EGRESS: [&str; 5] = [
     "network/tcp-egress",
     "network/udp-egress",
     "network/ipv6-egress",
+    "network/dns-egress",
     "metadata/aws-v2",
 ];
-
-/// The rules here close this machine's own addresses. What a gateway passes on, other rules decide, port by port.
-const UNDECIDED: (&str, &str) = ("INCONCLUSIVE", "no-internet-canary");
 
 #[test]
 fn a_firewall_is_judged_by_every_way_out() {
     if !have(&["root", "docker"]) {
         return;
     }
+    const OPEN: [&str; 1] = ["-j ACCEPT"];
+    const DROP: [&str; 1] = ["-j DROP"];
     let alone = alone();
-    let rejects = Network::new("rejects", &[]).closed_by(&REJECT);
-    let drops = Network::new("drops", &[]).closed_by(&["-j DROP"]);
-    let open = Network::new("open", &[])
-        .closed_by(&[&["-d 203.0.113.10 -j ACCEPT"], &REJECT[..]].concat());
-    let reverse = Network::new("reverse", &[]).closed_by(&[
-        "-p tcp -d 203.0.113.10 -j REJECT --reject-with tcp-reset",
-        "-d 203.0.113.10 -j REJECT",
-    ]);
-    let project = format!(
-        "[range]\n{INTERNET}\n{}{}{}{}",
+    let internet = Internet::open();
+    let network = |word, here: &[&str], beyond: &[&str]| {
+        Network::new(word, &[]).closed_by(here).passes(beyond)
+    };
+    let rejects = network("rejects", &REJECT, &REJECT);
+    let drops = network("drops", &DROP, &DROP);
+    let open = network("open", &REJECT, &OPEN);
+    let reverse = network("reverse", &OPEN, &REJECT);
+    // What a firewall forgets may be one port.
+    let https = network(
+        "https",
+        &DROP,
+        &[&["-p tcp --dport 443 -j ACCEPT"], &DROP[..]].concat(),
+    );
+    let names = network(
+        "names",
+        &DROP,
+        &[&["-p udp --dport 53 -j ACCEPT"], &DROP[..]].concat(),
+    );
+    let high = network(
+        "high",
+        &DROP,
+        &[&["-p tcp --dport 0:1023 -j DROP"], &OPEN[..]].concat(),
+    );
+    let sandboxes = [
         hardened("rejects", &on(&rejects)),
         hardened("drops", &on(&drops)),
         hardened("open", &on(&open)),
         hardened("reverse", &on(&reverse)),
+        hardened("https", &on(&https)),
+        hardened("names", &on(&names)),
+        hardened("high", &on(&high)),
+    ]
+    .concat();
+    let seen = audit(
+        &alone,
+        &format!("[range]\n{INTERNET}\n{sandboxes}"),
+        &EGRESS,
+        |_| {},
     );
-    let seen = audit(&alone, &project, &EGRESS, |_| {});
     assert_eq!(seen.status, 1, "{}{}", seen.out, seen.err);
+    let [tcp, udp, six, dns, metadata] = EGRESS;
+    let reached = "canary-reached";
     expect(
         &seen,
         &[
-            ("rejects", "network/tcp-egress", UNDECIDED.0, UNDECIDED.1),
-            ("rejects", "network/ipv6-egress", "BLOCKED", "family-absent"),
-            ("rejects", "metadata/aws-v2", "BLOCKED", "rejected"),
-            ("drops", "network/tcp-egress", UNDECIDED.0, UNDECIDED.1),
-            ("drops", "network/udp-egress", UNDECIDED.0, UNDECIDED.1),
-            ("drops", "network/ipv6-egress", "BLOCKED", "family-absent"),
-            ("drops", "metadata/aws-v2", "BLOCKED", "dropped"),
-            ("open", "network/tcp-egress", "ESCAPED", "canary-reached"),
-            ("open", "network/udp-egress", "ESCAPED", "canary-reached"),
-            ("open", "metadata/aws-v2", "BLOCKED", "rejected"),
-            ("reverse", "network/tcp-egress", "ESCAPED", "canary-reached"),
-            ("reverse", "network/udp-egress", "ESCAPED", "canary-reached"),
-            ("reverse", "metadata/aws-v2", "ESCAPED", "canary-reached"),
+            ("rejects", tcp, "BLOCKED", "rejected"),
+            ("rejects", udp, "BLOCKED", ANY),
+            // The engine's own resolver takes questions, and asks nobody that is known here.
+            ("rejects", dns, "INCONCLUSIVE", "resolver-elsewhere"),
+            ("rejects", six, "BLOCKED", "family-absent"),
+            ("rejects", metadata, "BLOCKED", "rejected"),
+            ("drops", tcp, "BLOCKED", "dropped"),
+            ("drops", udp, "BLOCKED", "dropped"),
+            ("drops", six, "BLOCKED", "family-absent"),
+            ("drops", metadata, "BLOCKED", "dropped"),
+            ("open", tcp, "ESCAPED", reached),
+            ("open", udp, "ESCAPED", reached),
+            ("open", dns, "ESCAPED", reached),
+            ("open", metadata, "BLOCKED", "rejected"),
+            ("reverse", tcp, "ESCAPED", reached),
+            ("reverse", udp, "ESCAPED", reached),
+            ("reverse", metadata, "ESCAPED", reached),
+            ("https", tcp, "ESCAPED", reached),
+            ("https", udp, "BLOCKED", "dropped"),
+            ("names", tcp, "BLOCKED", "dropped"),
+            ("names", dns, "ESCAPED", reached),
+            ("high", tcp, "ESCAPED", reached),
         ],
     );
     // Who was reached is what the rules left open, and nobody else.
-    for case in &EGRESS[..2] {
-        let reached = reached(trial(&seen, "open", case));
-        assert!(
-            reached.iter().all(|at| at.contains("203.0.113.10:")),
-            "{reached:?}"
-        );
-        let reached = self::reached(trial(&seen, "reverse", case));
-        assert!(!reached.is_empty() && !reached.iter().any(|at| at.contains("203.0.113.10:")));
+    let reached = |sandbox, case| self::reached(trial(&seen, sandbox, case));
+    let is_beyond = |at: &&str| at.contains("198.51.100.10:");
+    for case in [tcp, udp] {
+        assert!(reached("open", case).iter().all(is_beyond));
+        assert!(!reached("reverse", case).iter().any(is_beyond));
     }
-    // Without an address that plays the internet nobody knows whether it is closed, too.
+    assert_eq!(reached("https", tcp), ["tcp://198.51.100.10:443"]);
+    assert_eq!(reached("names", dns), ["udp://198.51.100.10:53"]);
+
+    // Without one out there nobody knows whether the way is closed, too.
+    drop(internet);
     let unknown = hardened("rejects", &on(&rejects));
-    let seen = audit(&alone, &unknown, &EGRESS[..3], |_| {});
-    for case in &EGRESS[..2] {
+    let seen = audit(&alone, &unknown, &[tcp, udp, six], |_| {});
+    for case in [tcp, udp] {
         expect(&seen, &[("rejects", case, UNDECIDED.0, UNDECIDED.1)]);
     }
     // But there is no such family in it, as the host sees.
-    expect(&seen, &[("rejects", EGRESS[2], "BLOCKED", "family-absent")]);
+    expect(&seen, &[("rejects", six, "BLOCKED", "family-absent")]);
     assert_eq!(seen.status, 3, "{}{}", seen.out, seen.err);
+}
+
+/// A network with IPv6, whose own tables decide what it passes on.
+#[test]
+fn the_other_version_of_ip_is_judged_by_its_own_way_out() {
+    if !have(&["root", "docker"]) {
+        return;
+    }
+    // Without it nobody finds the gateway.
+    const CLOSED: [&str; 2] = ["-p ipv6-icmp -j ACCEPT", "-j DROP"];
+    let alone = alone();
+    let _internet = Internet::open();
+    let open = Network::new("open6", &["--ipv6", "--subnet", "2001:db8:2::/64"])
+        .closed_by(&CLOSED)
+        .passes(&["-j ACCEPT"]);
+    let closed = Network::new("closed6", &["--ipv6", "--subnet", "2001:db8:3::/64"])
+        .closed_by(&CLOSED)
+        .passes(&["-j DROP"]);
+    let sandboxes = [
+        hardened("open", &on(&open)),
+        hardened("closed", &on(&closed)),
+    ]
+    .concat();
+    let six = "network/ipv6-egress";
+    let seen = audit(
+        &alone,
+        &format!("[range]\n{INTERNET}\n{sandboxes}"),
+        &[six],
+        |_| {},
+    );
+    expect(
+        &seen,
+        &[
+            ("open", six, "ESCAPED", "canary-reached"),
+            ("closed", six, "BLOCKED", "dropped"),
+        ],
+    );
+    let reached = reached(trial(&seen, "open", six));
+    assert!(
+        reached.iter().all(|at| at.contains("[2001:db8:beef::10]:")),
+        "{reached:?}"
+    );
+    // A canary that has only the other version proves nothing of this one.
+    let four = format!(
+        "[range]\ninternet = '198.51.100.10'\n{}",
+        hardened("closed", &on(&closed))
+    );
+    let seen = audit(&alone, &four, &[six], |_| {});
+    expect(&seen, &[("closed", six, UNDECIDED.0, UNDECIDED.1)]);
+}
+
+/// The canary out there is ended while an audit goes on: what it would have heard is unknown from then on.
+#[test]
+fn a_canary_out_there_that_dies_or_was_never_there_proves_nothing() {
+    if !have(&["root", "docker"]) {
+        return;
+    }
+    let alone = alone();
+    let network = Network::new("dies", &[])
+        .closed_by(&["-j DROP"])
+        .passes(&["-j DROP"]);
+    let project = format!("[range]\n{INTERNET}\n{}", hardened("dies", &on(&network)));
+    let seen = audit(&alone, &project, &["network/tcp-egress"], |_| {});
+    assert_eq!(seen.status, 2, "{}{}", seen.out, seen.err);
+    for words in [
+        "speak to the internet canary at 198.51.100.10:7443: Connection refused",
+        "help: run `escape-audit canary` on that host",
+    ] {
+        assert!(seen.err.contains(words), "{}", seen.err);
+    }
+
+    // It hangs, and so does its connection, from the moment that there is a container to attempt anything in.
+    let internet = Internet::open();
+    let folder = folder();
+    let config = folder.path().join("escape-audit.toml");
+    std::fs::write(&config, &project).unwrap();
+    let config = config.to_string_lossy();
+    let case = ["--case", "network/tcp-egress"];
+    let arguments = [&["--config", &config, "--sandbox", "dies"], &case[..]].concat();
+    let running = Audit::start_in("run", &arguments, |_| {});
+    let of_network = format!("network={}", network.name);
+    let began = Instant::now();
+    while ran("docker", &["ps", "--quiet", "--filter", &of_network]).is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(30));
+    }
+    ran("kill", &["-STOP", &internet.0.id().to_string()]);
+    let seen = running.finish();
+    expect(
+        &seen,
+        &[(
+            "dies",
+            "network/tcp-egress",
+            "INCONCLUSIVE",
+            "target-not-alive",
+        )],
+    );
+}
+
+/// A container on a link of its own comes out on the wire, and not where this machine's canaries stand: whatever its
+/// gateway is called, their silence proves nothing.
+#[test]
+fn a_link_of_its_own_is_no_bridge_of_the_engines() {
+    if !have(&["root", "docker"]) {
+        return;
+    }
+    let alone = alone();
+    let bridge = Network::new("bridge", &["--subnet", "10.77.1.0/24"]).closed_by(&["-j DROP"]);
+    let wire = Network {
+        name: format!("ea-it-{}-wire", std::process::id()),
+        rules: Vec::new(),
+    };
+    let options = [
+        "--driver",
+        "macvlan",
+        "--opt",
+        "parent=ea-beyond",
+        "--subnet",
+        "10.77.2.0/24",
+    ];
+    let create = [&["network", "create"], &options[..], &[&wire.name]].concat();
+    ran("docker", &create);
+    let project = [
+        hardened("bridge", &on(&bridge)),
+        hardened("wire", &on(&wire)),
+    ]
+    .concat();
+    let tcp = "network/tcp-egress";
+    let seen = audit(&alone, &project, &[tcp], |_| {});
+    expect(
+        &seen,
+        &[
+            ("bridge", tcp, UNDECIDED.0, UNDECIDED.1),
+            ("wire", tcp, "INCONCLUSIVE", "other-network"),
+        ],
+    );
 }
 
 fn reached(trial: &Value) -> Vec<&str> {
@@ -255,6 +483,7 @@ fn names_that_an_internal_network_still_resolves_carry_data_out() {
     }
     const CASES: [&str; 2] = ["network/dns-egress", "network/tcp-egress"];
     let alone = alone();
+    let _internet = Internet::open();
     let forwards = Network::new("forwards", &["--internal"])
         .closed_by(&[&["-p udp -d 192.0.2.1 --dport 53 -j ACCEPT"], &REJECT[..]].concat());
     let silent = Network::new("silent", &["--internal"]).closed_by(&REJECT);
@@ -272,11 +501,11 @@ fn names_that_an_internal_network_still_resolves_carry_data_out() {
         &seen,
         &[
             ("forwards", CASES[0], "ESCAPED", "canary-reached"),
-            ("forwards", CASES[1], UNDECIDED.0, UNDECIDED.1),
+            ("forwards", CASES[1], "BLOCKED", "dropped"),
             ("unknown", CASES[0], "INCONCLUSIVE", "resolver-elsewhere"),
-            ("unknown", CASES[1], UNDECIDED.0, UNDECIDED.1),
-            ("known", CASES[0], UNDECIDED.0, UNDECIDED.1),
-            ("known", CASES[1], UNDECIDED.0, UNDECIDED.1),
+            ("unknown", CASES[1], "BLOCKED", "dropped"),
+            ("known", CASES[0], "BLOCKED", "dropped"),
+            ("known", CASES[1], "BLOCKED", "dropped"),
         ],
     );
     let by_resolver = |trial: &Value| {
@@ -295,7 +524,7 @@ fn names_that_an_internal_network_still_resolves_carry_data_out() {
 }
 
 /// Sandbox, case, and how it is seen.
-const CAUGHT: [(&str, &str, &str); 7] = [
+const CAUGHT: [(&str, &str, &str); 9] = [
     ("host-network", "network/host-loopback", "canary-reached"),
     ("host-network", "network/abstract-socket", "canary-reached"),
     (
@@ -303,6 +532,12 @@ const CAUGHT: [(&str, &str, &str); 7] = [
         "processes/see-host-process",
         "process-seen",
     ),
+    (
+        "mounted-processes",
+        "processes/see-host-process",
+        "process-seen",
+    ),
+    ("odd-socket", "engine/engine-socket", "engine-answers"),
     ("capable", "privilege/capabilities", "breach"),
     ("told", "credentials/environment-dump", "secret-read"),
     ("mounted", "filesystem/write-host-file", "host-file-written"),
@@ -312,6 +547,11 @@ const CAUGHT: [(&str, &str, &str); 7] = [
         "written-outside-scratch",
     ),
 ];
+
+fn engines_socket() -> String {
+    let host = std::env::var("DOCKER_HOST").unwrap();
+    host.strip_prefix("unix://").unwrap().to_owned()
+}
 
 /// One setting at a time, on a container that is hardened but for it.
 #[test]
@@ -323,6 +563,14 @@ fn a_setting_that_opens_a_hardened_container_is_caught() {
     let project = [
         hardened("host-network", "network_mode = \"host\""),
         hardened("host-processes", "pid = \"host\""),
+        hardened("mounted-processes", "volumes = [\"/proc:/hostproc:ro\"]"),
+        hardened(
+            "odd-socket",
+            &format!(
+                "volumes = [\"{}:/work/api.sock\"]\nuser = \"0:0\"",
+                engines_socket()
+            ),
+        ),
         hardened(
             "capable",
             "cap_add = [\"SYS_ADMIN\", \"NET_RAW\"]\nuser = \"0:0\"",
@@ -343,6 +591,7 @@ fn a_setting_that_opens_a_hardened_container_is_caught() {
         "network/abstract-socket",
         "processes/see-host-process",
         "privilege/capabilities",
+        "engine/engine-socket",
         "credentials/environment-dump",
         "filesystem/write-*",
     ];

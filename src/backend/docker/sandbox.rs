@@ -1,6 +1,7 @@
 //! The backend: an engine that was found, an image that was proven, and a container a trial.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
@@ -12,6 +13,7 @@ use super::engine::Engine;
 use super::health::Health;
 use super::image::{self, ImageFacts};
 use super::in_force::{self, Declared};
+use super::probe::Face;
 use super::spec::{self, Context};
 use super::streams::{Delivery, Streams};
 use super::sweep::{Which, sweep};
@@ -28,6 +30,10 @@ pub struct Docker {
     engine: Engine,
     image: ImageFacts,
     probe: spec::Delivery,
+    /// The probe's file here, and the volume with its set-uid copy once one was asked for.
+    file: PathBuf,
+    set_uid: tokio::sync::OnceCell<spec::Delivery>,
+    word: String,
     run: String,
     seccomp_profile: Option<String>,
     health: Rc<Health>,
@@ -57,6 +63,9 @@ impl Docker {
         Ok(Self {
             image,
             probe,
+            file: opening.probe.to_owned(),
+            set_uid: tokio::sync::OnceCell::new(),
+            word,
             on_a_bridge,
             run: opening.run.to_owned(),
             seccomp_profile,
@@ -67,7 +76,26 @@ impl Docker {
         })
     }
 
-    fn body(&self, launch: &Launch<'_>) -> ContainerCreateBody {
+    /// A set-uid copy of the probe, where the attempt asks for one. What no root of this machine's could make, or no
+    /// engine would see, the engine makes in a volume of its own.
+    async fn set_uid(&self, launch: &Launch<'_>) -> Result<Option<spec::Delivery>, BackendError> {
+        if !launch.gains {
+            return Ok(None);
+        }
+        if let (Some(helper), spec::Delivery::Bind(_)) = (launch.set_uid, &self.probe) {
+            return Ok(Some(spec::Delivery::Bind(
+                helper.to_string_lossy().into_owned(),
+            )));
+        }
+        let make = || async {
+            let bytes = probe::read(&self.file)?;
+            let (docker, image) = (&self.engine.docker, &self.image.id);
+            probe::upload(docker, image, &self.run, &self.word, Face::SetUid, &bytes).await
+        };
+        self.set_uid.get_or_try_init(make).await.cloned().map(Some)
+    }
+
+    fn body(&self, launch: &Launch<'_>, set_uid: Option<spec::Delivery>) -> ContainerCreateBody {
         let settings = launch.settings;
         let mut environment = settings.environment.clone();
         if settings.inherit_environment {
@@ -80,7 +108,7 @@ impl Docker {
             labels: owner::labels(&self.run, launch.trial),
             environment,
             host_folders: launch.host_folders,
-            set_uid: launch.set_uid,
+            set_uid,
             seccomp_profile: self.seccomp_profile.clone(),
         };
         let mut body = spec::body(settings, context);
@@ -100,7 +128,7 @@ impl Docker {
 
     async fn started(&self, launch: &Launch<'_>) -> Result<Running, BackendError> {
         let name = format!("escape-audit-{}-{}", self.run, launch.trial);
-        let body = self.body(launch);
+        let body = self.body(launch, self.set_uid(launch).await?);
         let mut container = Container::create(&self.engine.docker, &name, body).await?;
         match self.begin(&mut container, launch).await {
             Ok(begun) => Ok(running(container, begun, Rc::clone(&self.health))),

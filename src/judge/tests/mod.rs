@@ -144,6 +144,7 @@ impl Evidence {
             canary,
             position,
             address: address.into(),
+            beyond: false,
             alive: true,
         });
         self

@@ -134,10 +134,11 @@ prop_compose! {
 }
 
 fn target() -> impl Strategy<Value = Target> {
-    (select(TARGETS), any::<bool>()).prop_map(|(address, alive)| Target {
+    (select(TARGETS), any::<bool>(), any::<bool>()).prop_map(|(address, beyond, alive)| Target {
         canary: CanaryKind::Tcp,
         position: Position::Internet,
         address: address.into(),
+        beyond,
         alive,
     })
 }

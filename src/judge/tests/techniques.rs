@@ -164,6 +164,8 @@ fn what_another_network_says_proves_nothing_of_ours() {
     let leads_here = routed(silent.clone()).with(|e| e.leads_to_range = true);
     let beyond = (Verdict::Inconclusive, "no-internet-canary");
     assert_eq!(verdict(&case, &leads_here), beyond, "somebody passes it on");
+    let heard = leads_here.clone().with(|e| e.targets[0].beyond = true);
+    assert_eq!(verdict(&case, &heard), (Verdict::Blocked, "dropped"));
     let neighbours = leads_here.with(|e| e.witness.as_mut().unwrap().no_gateway = Some(true));
     assert_eq!(verdict(&case, &neighbours), (Verdict::Blocked, "dropped"));
     // What its own kernel says holds in any network, and so does its own loopback.
