@@ -9,28 +9,14 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::compose::is_name;
-use super::compose_forms::{Mount, Wrong, device, flag, mount, size, ulimit};
+use super::compose_forms::{Wrong, device, flag, size, ulimit};
 use super::compose_keys::{Fate, SERVICE, fate};
-use super::compose_service::{File, fill, mapping};
+use super::compose_service::{File, mapping};
 use super::compose_variables::Variables;
-use super::compose_yaml::{Node, Value, Word};
+use super::compose_yaml::{Node, Word};
 use super::model::EngineOptions;
 use crate::diag::schema::Reader;
 use crate::diag::{Code, suggest};
-
-/// What may stand below `deploy`.
-const DEPLOY: [&str; 9] = [
-    "endpoint_mode",
-    "labels",
-    "mode",
-    "placement",
-    "replicas",
-    "resources",
-    "restart_policy",
-    "rollback_config",
-    "update_config",
-];
 
 /// What a service comes to.
 #[derive(Default)]
@@ -158,441 +144,6 @@ impl Converter<'_, '_, '_> {
         }
     }
 
-    /// `NAME: VALUE` of the environment, those of files first.
-    fn environment(&mut self, service: &Node) {
-        let mut all: DeTable<'static> = DeTable::new();
-        let mut set = |name: &str, value: String, span: &Range<usize>| {
-            all.remove(name);
-            all.insert(
-                Spanned::new(span.clone(), name.to_owned().into()),
-                Spanned::new(span.clone(), DeValue::String(value.into())),
-            );
-        };
-        let mut at = service.span.clone();
-        if let Some(files) = service.get("env_file") {
-            at = files.span.clone();
-            for (name, value, span) in self.environment_files(files) {
-                set(&name, value, &span);
-            }
-        }
-        let said = service.get("environment").cloned().map(mapping);
-        for (name, value) in said
-            .iter()
-            .flat_map(|said| said.entries().unwrap_or_default())
-        {
-            at = name.span.clone();
-            match value.text() {
-                Some(text) => set(&name.text, text.to_owned(), &name.span),
-                None => match self.variables.get(&name.text) {
-                    Some(value) => set(&name.text, value, &name.span),
-                    None => {
-                        self.variables.unset.insert(name.text.clone());
-                    }
-                },
-            }
-        }
-        if !all.is_empty() {
-            self.put("environment", DeValue::Table(all), at);
-        }
-    }
-
-    fn environment_files(&mut self, files: &Node) -> Vec<(String, String, Range<usize>)> {
-        let mut found = Vec::new();
-        let list = match files.entries() {
-            Some(_) if files.get("path").is_some() => vec![files],
-            _ => files.items().unwrap_or_default(),
-        };
-        for item in list {
-            let path = item.get("path").unwrap_or(item);
-            let name = path.text().unwrap_or_default();
-            let required = item.get("required").and_then(Node::text).and_then(flag) != Some(false);
-            let raw = item.get("format").is_some_and(|format| !format.is_empty());
-            if raw {
-                self.wrong(
-                    &path.span,
-                    "only the usual format of `env_file` is read",
-                    "leave `format` out",
-                );
-                continue;
-            }
-            let text = (self.file.around.read)(&self.file.folder().join(name));
-            let read = match text {
-                Ok(text) => self.variables.read_file(&text),
-                Err(_) if !required => continue,
-                Err(error) => Err(error.to_string()),
-            };
-            match read {
-                Ok(pairs) => {
-                    let all = pairs
-                        .into_iter()
-                        .map(|(name, value)| (name, value, path.span.clone()));
-                    found.extend(all);
-                }
-                Err(why) => {
-                    let message = format!("`{name}` cannot be read: {why}");
-                    self.wrong(
-                        &path.span,
-                        message,
-                        "Compose would not start without it either",
-                    );
-                }
-            }
-        }
-        found
-    }
-
-    fn volumes(&mut self, key: &Word, value: &Node) {
-        let (mut volumes, mut scratch) = (Vec::new(), Vec::new());
-        for item in value.items().unwrap_or_default() {
-            let at = place(key, item);
-            match mount(item) {
-                Ok(Mount::Tmpfs(text)) => scratch.push((text, at)),
-                Ok(Mount::Volume {
-                    source,
-                    target,
-                    read_only,
-                }) => {
-                    let source = source.map(|source| self.source(&source, &at));
-                    let source = match source {
-                        Some(None) => continue,
-                        Some(Some(source)) => format!("{source}:"),
-                        None => String::new(),
-                    };
-                    let ending = match (read_only, source.is_empty()) {
-                        (false, _) => "",
-                        (true, false) => ":ro",
-                        (true, true) => {
-                            self.wrong(
-                                &at,
-                                "an anonymous volume that is read-only",
-                                "leave it out",
-                            );
-                            continue;
-                        }
-                    };
-                    volumes.push((format!("{source}{target}{ending}"), at));
-                }
-                Err((message, help)) => self.wrong(&at, message, help),
-            }
-        }
-        self.more_texts("volumes", volumes);
-        self.more_texts("tmpfs", scratch);
-    }
-
-    /// A path of the host's, or a volume by the name that the engine has for it.
-    fn source(&mut self, source: &str, at: &Range<usize>) -> Option<String> {
-        let home = || (self.file.around.variable)("HOME");
-        let path = match source.strip_prefix('~') {
-            Some(rest) if rest.is_empty() || rest.starts_with('/') => {
-                home().map(|home| home + rest)
-            }
-            _ => None,
-        };
-        let path = path.unwrap_or_else(|| source.to_owned());
-        if path.starts_with(['/', '.']) {
-            let whole = self.file.folder().join(&path);
-            let whole = whole.to_string_lossy().into_owned();
-            if whole.contains(':') {
-                self.wrong(
-                    at,
-                    "a path with a colon in it cannot be mounted here",
-                    "rename the folder",
-                );
-                return None;
-            }
-            return Some(whole);
-        }
-        self.named("volumes", source, at)
-    }
-
-    /// The engine's own name of a volume or network of the file.
-    fn named(&mut self, kind: &'static str, name: &str, at: &Range<usize>) -> Option<String> {
-        let defined = self
-            .file
-            .tree
-            .get(kind)
-            .and_then(|all| all.get(name))
-            .cloned();
-        let Some(mut node) = defined else {
-            let help = "define it at the top level, as Compose wants it";
-            self.wrong(at, format!("`{name}` is not defined below `{kind}`"), help);
-            return None;
-        };
-        fill(self.reader, &mut node, self.variables);
-        let drives = |key: &str| {
-            let driver = node.get(key).filter(|said| !said.is_empty())?;
-            (driver.text() != Some("local")).then_some(())
-        };
-        if kind == "volumes" && (drives("driver").is_some() || drives("driver_opts").is_some()) {
-            let message = format!("the volume `{name}` has a driver or options of its own");
-            let help = "mount the folder that it stands for, or make the volume first and call it `external: true` without them";
-            self.wrong(at, message, help);
-            return None;
-        }
-        let said = node.get("name").and_then(Node::text);
-        // The old form had the name below `external`.
-        let external = node.get("external").filter(|said| !said.is_empty());
-        let old = external
-            .and_then(|said| said.get("name"))
-            .and_then(Node::text);
-        let outside = external.is_some_and(|said| said.text().and_then(flag) != Some(false));
-        let real = match said.or(old) {
-            Some(said) => said.to_owned(),
-            None if outside => name.to_owned(),
-            None => format!("{}_{name}", self.project),
-        };
-        if !is_name(&real) {
-            self.wrong(
-                at,
-                format!("`{real}` cannot be a name of the engine's"),
-                "correct `name`",
-            );
-            return None;
-        }
-        Some(real)
-    }
-
-    fn networks(&mut self, service: &Node) {
-        let mode = service.get("network_mode").filter(|said| !said.is_empty());
-        let own = service.get("networks").filter(|said| !said.is_empty());
-        if let (Some(mode), Some(_)) = (mode, own) {
-            let message = "`network_mode` and `networks` contradict each other";
-            return self.contradiction(&mode.span, message, "keep one of them");
-        }
-        if mode.is_some() {
-            return;
-        }
-        let all = own.cloned().map(mapping);
-        let entries = all.as_ref().and_then(Node::entries).unwrap_or_default();
-        let (name, at) = match entries {
-            [] => ("default", service.span.clone()),
-            [(word, options)] => {
-                if options
-                    .get("driver_opts")
-                    .is_some_and(|said| !said.is_empty())
-                {
-                    let help = "write them where the network is defined";
-                    return self.wrong(
-                        &word.span,
-                        "this network has options of the service's",
-                        help,
-                    );
-                }
-                (word.text.as_str(), word.span.clone())
-            }
-            [.., (word, _)] => {
-                let message = format!(
-                    "the service is in {} networks, and this version puts a container in one",
-                    entries.len()
-                );
-                let help = "audit it once a network: a service a network that `extends` this one";
-                return self.wrong(&word.span, message, help);
-            }
-        };
-        let defined = self.file.tree.get("networks").and_then(|all| all.get(name));
-        if name == "default" && defined.is_none_or(Node::is_empty) {
-            self.out.default_network = true;
-            return self.text("network_mode", "bridge", at);
-        }
-        if let Some(real) = self.named("networks", name, &at) {
-            self.text("network_mode", &real, at);
-        }
-    }
-
-    /// Ceilings, which have an old and a new place; one that is zero is none.
-    fn limits(&mut self, service: &Node) {
-        let deploy = service.get("deploy").filter(|said| !said.is_empty());
-        let resources = deploy.and_then(|deploy| deploy.get("resources"));
-        let limits = resources.and_then(|all| all.get("limits"));
-        // A ceiling below a mistyped key would be none.
-        self.known(deploy, &DEPLOY);
-        self.known(resources, &["limits", "reservations"]);
-        for (word, value) in limits.and_then(Node::entries).unwrap_or_default() {
-            let known = matches!(word.text.as_str(), "cpus" | "memory" | "pids");
-            if !known && !value.is_empty() {
-                self.refuse(
-                    word,
-                    "`cpus`, `memory` and `pids` are the limits that are given here",
-                );
-            }
-        }
-        let reserved = resources.and_then(|all| all.get("reservations"));
-        for (word, value) in reserved.and_then(Node::entries).unwrap_or_default() {
-            let wish = matches!(word.text.as_str(), "cpus" | "memory");
-            if !wish && !value.is_empty() {
-                self.refuse(
-                    word,
-                    "this version gives no devices of that kind: leave it out of what is audited",
-                );
-            }
-        }
-        for (key, new) in [
-            ("mem_limit", "memory"),
-            ("cpus", "cpus"),
-            ("pids_limit", "pids"),
-        ] {
-            let old = service.get(key).filter(|said| !said.is_empty());
-            let new = limits
-                .and_then(|all| all.get(new))
-                .filter(|said| !said.is_empty());
-            if let (Some(old), Some(new)) = (old, new)
-                && old.text() != new.text()
-            {
-                let message = format!("`{key}` and `deploy.resources.limits` say different things");
-                self.contradiction(&old.span, message, "keep one of them, as Compose wants it");
-                continue;
-            }
-            if let Some(value) = old.or(new) {
-                self.limit(key, value);
-            }
-        }
-        if let Some(value) = service.get("memswap_limit").filter(|said| !said.is_empty()) {
-            self.limit("memswap_limit", value);
-        }
-        self.quota(service);
-    }
-
-    fn known(&mut self, node: Option<&Node>, names: &[&str]) {
-        for (word, _) in node.and_then(Node::entries).unwrap_or_default() {
-            if !names.contains(&word.text.as_str()) && !word.text.starts_with("x-") {
-                let message = format!("Compose has no key `{}` here", word.text);
-                let help = suggest(&word.text, names);
-                self.reader
-                    .report(Code::UnknownKey, word.span.clone(), message, help);
-            }
-        }
-    }
-
-    /// Scratch mounts; that they can be written need not be said.
-    fn scratch(&mut self, key: &Word, value: &Node) {
-        let mut value = value.clone();
-        let without = |item: &mut Node| {
-            if let Value::Scalar { text, .. } = &mut item.value
-                && let Some((path, options)) = text.split_once(':')
-            {
-                let kept: Vec<&str> = options.split(',').filter(|o| *o != "rw").collect();
-                *text = format!("{path}:{}", kept.join(","));
-            }
-        };
-        match &mut value.value {
-            Value::List(items) => items.iter_mut().for_each(without),
-            _ => without(&mut value),
-        }
-        self.texts(key, &value);
-    }
-
-    fn limit(&mut self, key: &'static str, value: &Node) {
-        let text = value.text().unwrap_or_default().trim();
-        let read = match key {
-            "cpus" => text
-                .parse::<f64>()
-                .ok()
-                .filter(|n| n.is_finite() && *n >= 0.0)
-                .map(|n| n.to_string()),
-            "pids_limit" => text.parse::<i64>().ok().map(|n| n.max(0).to_string()),
-            "memswap_limit" if text == "-1" => Some("-1".to_owned()),
-            _ => size(text).map(|bytes| bytes.to_string()),
-        };
-        match read.as_deref() {
-            Some("0") => {}
-            Some(number) => self.number(key, number, value.span.clone()),
-            None => {
-                let message = format!("`{text}` is not a valid value for `{key}`");
-                self.wrong(
-                    &value.span,
-                    message,
-                    "write a number, or a size such as `256m`",
-                );
-            }
-        }
-    }
-
-    /// `cpu_quota` of a `cpu_period`, which is 100 ms where nothing is said.
-    fn quota(&mut self, service: &Node) {
-        let Some(quota) = service.get("cpu_quota").filter(|said| !said.is_empty()) else {
-            return;
-        };
-        // Microseconds; a text with a unit is of newer versions.
-        let number = |node: &Node| node.text().and_then(|text| text.parse::<f64>().ok());
-        let period = service.get("cpu_period").filter(|said| !said.is_empty());
-        let period = period
-            .map_or(Some(100_000.0), number)
-            .filter(|period| *period > 0.0);
-        match (number(quota), period) {
-            (Some(quota), _) if quota <= 0.0 => {}
-            (Some(_), Some(_)) if self.out.numbers.iter().any(|(key, ..)| *key == "cpus") => {
-                let message = "`cpus` and `cpu_quota` contradict each other";
-                self.contradiction(&quota.span, message, "keep `cpus`");
-            }
-            (Some(share), Some(period)) => {
-                let cpus = (share / period).to_string();
-                self.number("cpus", &cpus, quota.span.clone());
-            }
-            _ => self.wrong(
-                &quota.span,
-                "this is no number of microseconds",
-                "write `cpus` instead",
-            ),
-        }
-    }
-
-    /// Secrets and configs are files that Compose mounts, read-only.
-    fn files(&mut self, key: &Word, value: &Node) {
-        let folder = if key.text == "secrets" {
-            "/run/secrets/"
-        } else {
-            "/"
-        };
-        let mut mounts = Vec::new();
-        for item in value.items().unwrap_or_default() {
-            let at = place(key, item);
-            let name = item
-                .get("source")
-                .unwrap_or(item)
-                .text()
-                .unwrap_or_default();
-            let kind = if key.text == "secrets" {
-                "secrets"
-            } else {
-                "configs"
-            };
-            let defined = self
-                .file
-                .tree
-                .get(kind)
-                .and_then(|all| all.get(name))
-                .cloned();
-            let Some(mut defined) = defined else {
-                let help = "define it at the top level, as Compose wants it";
-                self.wrong(&at, format!("`{name}` is not defined below `{kind}`"), help);
-                continue;
-            };
-            fill(self.reader, &mut defined, self.variables);
-            let Some(file) = defined.get("file").and_then(Node::text) else {
-                let help = "this version mounts those that are a `file`: write one, or leave it out of what is audited";
-                self.wrong(&at, format!("`{name}` is no file"), help);
-                continue;
-            };
-            let target = item.get("target").and_then(Node::text).unwrap_or(name);
-            let target = match target.starts_with('/') {
-                true => target.to_owned(),
-                false => format!("{folder}{target}"),
-            };
-            let path = self.file.folder().join(file);
-            let path = path.to_string_lossy().into_owned();
-            if path.contains(':') || target.contains(':') {
-                self.wrong(
-                    &at,
-                    "a path with a colon in it cannot be mounted here",
-                    "rename it",
-                );
-                continue;
-            }
-            mounts.push((format!("{path}:{target}:ro"), at));
-        }
-        self.more_texts("volumes", mounts);
-    }
-
     fn extra_hosts(&mut self, key: &Word, value: &Node) {
         let mut hosts = Vec::new();
         match value.entries() {
@@ -616,7 +167,7 @@ impl Converter<'_, '_, '_> {
         self.more_texts("extra_hosts", hosts);
     }
 
-    fn bytes(&mut self, name: &'static str, key: &Word, value: &Node) {
+    pub(super) fn bytes(&mut self, name: &'static str, key: &Word, value: &Node) {
         match value.text().and_then(size) {
             Some(0) => {}
             Some(bytes) => self.number(name, &bytes.to_string(), value.span.clone()),
@@ -628,7 +179,7 @@ impl Converter<'_, '_, '_> {
         }
     }
 
-    fn texts(&mut self, key: &Word, value: &Node) {
+    pub(super) fn texts(&mut self, key: &Word, value: &Node) {
         let Some(items) = value.items() else {
             return self.wrong(
                 &key.span,
@@ -651,7 +202,7 @@ impl Converter<'_, '_, '_> {
     }
 
     /// Adds to a list that may be there.
-    fn more_texts(&mut self, name: &str, texts: Vec<(String, Range<usize>)>) {
+    pub(super) fn more_texts(&mut self, name: &str, texts: Vec<(String, Range<usize>)>) {
         let Some((_, first)) = texts.first() else {
             return;
         };
@@ -666,20 +217,20 @@ impl Converter<'_, '_, '_> {
         self.put(name, DeValue::Array(list), span);
     }
 
-    fn text(&mut self, name: &str, text: &str, span: Range<usize>) {
+    pub(super) fn text(&mut self, name: &str, text: &str, span: Range<usize>) {
         self.put(name, DeValue::String(text.to_owned().into()), span);
     }
 
-    fn number(&mut self, name: &'static str, number: &str, span: Range<usize>) {
+    pub(super) fn number(&mut self, name: &'static str, number: &str, span: Range<usize>) {
         self.out.numbers.push((name, number.to_owned(), span));
     }
 
-    fn put(&mut self, name: &str, value: DeValue<'static>, span: Range<usize>) {
+    pub(super) fn put(&mut self, name: &str, value: DeValue<'static>, span: Range<usize>) {
         let key = Spanned::new(span.clone(), name.to_owned().into());
         self.out.table.insert(key, Spanned::new(span, value));
     }
 
-    fn keep<T>(
+    pub(super) fn keep<T>(
         &mut self,
         at: &Range<usize>,
         read: Result<T, Wrong>,
@@ -691,18 +242,23 @@ impl Converter<'_, '_, '_> {
         }
     }
 
-    fn refuse(&mut self, key: &Word, help: &str) {
+    pub(super) fn refuse(&mut self, key: &Word, help: &str) {
         let message = format!("this version cannot audit a service with `{}`", key.text);
         self.reader
             .report(Code::NotExpressible, key.span.clone(), message, help);
     }
 
-    fn contradiction(&mut self, at: &Range<usize>, message: impl Into<String>, help: &str) {
+    pub(super) fn contradiction(
+        &mut self,
+        at: &Range<usize>,
+        message: impl Into<String>,
+        help: &str,
+    ) {
         self.reader
             .report(Code::Contradiction, at.clone(), message, help);
     }
 
-    fn wrong(&mut self, at: &Range<usize>, message: impl Into<String>, help: &str) {
+    pub(super) fn wrong(&mut self, at: &Range<usize>, message: impl Into<String>, help: &str) {
         self.reader
             .report(Code::WrongValue, at.clone(), message, help);
     }
@@ -724,19 +280,19 @@ impl Converted {
 }
 
 /// A refused key that is switched off asks for nothing.
-fn says_something(value: &Node) -> bool {
+pub(super) fn says_something(value: &Node) -> bool {
     !value.is_empty() && value.text().and_then(flag) != Some(false)
 }
 
 /// Where a mistake about a value is shown: of a list or a mapping its key.
-fn place(key: &Word, value: &Node) -> Range<usize> {
+pub(super) fn place(key: &Word, value: &Node) -> Range<usize> {
     match value.text() {
         Some(_) => value.span.clone(),
         None => key.span.clone(),
     }
 }
 
-fn pairs(node: &Node) -> BTreeMap<String, String> {
+pub(super) fn pairs(node: &Node) -> BTreeMap<String, String> {
     let node = mapping(node.clone());
     let entries = node.entries().unwrap_or_default().iter();
     entries

@@ -2,8 +2,12 @@
 
 mod builtin;
 mod compose;
+mod compose_environment;
 mod compose_forms;
 pub mod compose_keys;
+mod compose_limits;
+mod compose_mounts;
+mod compose_networks;
 pub mod compose_project;
 pub mod compose_service;
 mod compose_table;
