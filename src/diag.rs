@@ -53,6 +53,7 @@ pub enum Code {
     Contradiction,
     NotPinned,
     UnknownSandbox,
+    NotABaseline,
 }
 
 /// Every code, with its name and what it means.
@@ -90,6 +91,7 @@ pub const CODES: &[(Code, &str, &str)] = &[
     (Code::Contradiction, "contradiction", "two settings that contradict each other"),
     (Code::NotPinned, "not-pinned", "an image that may be another one tomorrow"),
     (Code::UnknownSandbox, "unknown-sandbox", "a sandbox that is not configured"),
+    (Code::NotABaseline, "not-a-baseline", "a file that is no baseline"),
 ];
 
 impl Code {
@@ -455,8 +457,8 @@ mod tests {
         let names: BTreeSet<&str> = CODES.iter().map(|(_, name, _)| *name).collect();
         let codes: BTreeSet<Code> = CODES.iter().map(|(code, _, _)| *code).collect();
         assert_eq!((names.len(), codes.len()), (CODES.len(), CODES.len()));
-        // `UnknownSandbox` is the last variant: none is missing from the table.
-        assert_eq!(CODES.len(), Code::UnknownSandbox as usize + 1);
+        // `NotABaseline` is the last variant: none is missing from the table.
+        assert_eq!(CODES.len(), Code::NotABaseline as usize + 1);
     }
 
     #[test]

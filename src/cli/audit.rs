@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::args::{Prove, Run, Selection};
+use super::gating::{day_of, selected_by, today};
 use super::pin;
 use super::proof::Proof;
 use super::signals::Signals;
@@ -18,9 +19,10 @@ use crate::case::{Case, Expect, Library};
 use crate::config::{self, BackendKind, Project, RangeConfig, Sandbox};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::exit_code;
-use crate::gate::{self, Interrupted};
+use crate::gate::{self, Interrupted, Rules};
 use crate::host::hierarchy::Hierarchy;
 use crate::range::turn;
+use crate::report::decided::Decided;
 use crate::report::live::{Event, Live};
 use crate::report::write::{ReportFile, claim_all};
 use crate::report::{Report, Summary, Tool, human, json, junit};
@@ -38,18 +40,21 @@ pub fn run(arguments: &Run) -> Result<i32> {
         try_what_was_named(sandbox, &arguments.selection, &cases);
         check(sandbox)?;
     }
+    let quick = !arguments.launcher.is_empty();
+    let rules = arguments.gating.rules(project.as_ref(), quick, &library)?;
     let plan = Plan {
         library,
         cases,
+        selection: selected_by(&arguments.selection),
         sandboxes,
         range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: false,
         jobs: arguments.jobs.map(usize::from),
         fresh: arguments.fresh,
+        retries: arguments.retries,
         files,
     };
-    let decide =
-        |report: &Report, caught: Option<Interrupted>| gate::decide(report, caught).exit_code;
+    let decide = |report: &mut Report, caught| gate::settle(report, &rules, caught);
     carry_out(plan, decide, |report, style| {
         human::write(report, &mut io::stdout().lock(), style)
     })
@@ -92,17 +97,22 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
     let plan = Plan {
         library,
         cases,
+        selection: selected_by(&arguments.selection),
         sandboxes,
         range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: true,
         jobs: None,
         fresh: false,
+        retries: None,
         files,
     };
     // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
-    let decide = |report: &Report, caught: Option<Interrupted>| match caught {
-        Some(_) => gate::decide(report, caught).exit_code,
-        None => Proof::of(report).exit_code(),
+    let decide = |report: &mut Report, caught: Option<Interrupted>| {
+        gate::settle(report, &Rules::strict(today()), caught);
+        if caught.is_none() {
+            report.exit_code = Proof::of(report).exit_code();
+            report.gate = Decided::without_gate(report.exit_code);
+        }
     };
     carry_out(plan, decide, |report, style| {
         super::proof::write(report, &mut io::stdout().lock(), style)
@@ -151,11 +161,13 @@ pub fn clean() -> Result<i32> {
 struct Plan {
     library: Library,
     cases: Vec<Case>,
+    selection: Vec<String>,
     sandboxes: Vec<Sandbox>,
     range: RangeConfig,
     only_weakened: bool,
     jobs: Option<usize>,
     fresh: bool,
+    retries: Option<u32>,
     files: Files,
 }
 
@@ -183,7 +195,7 @@ impl Files {
 
 fn carry_out(
     plan: Plan,
-    decide: impl FnOnce(&Report, Option<Interrupted>) -> i32,
+    decide: impl FnOnce(&mut Report, Option<Interrupted>),
     tell: impl FnOnce(&Report, crate::report::style::Style) -> io::Result<()>,
 ) -> Result<i32> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -191,7 +203,7 @@ fn carry_out(
         .build()
         .context("start the runtime")?;
     let began = (SystemTime::now(), Instant::now());
-    let (report, code) = runtime.block_on(async {
+    let report = runtime.block_on(async {
         let mut signals = Signals::listen().context("listen for signals")?;
         let mut before = None;
         let turn = async {
@@ -215,6 +227,7 @@ fn carry_out(
             jobs: plan.jobs.unwrap_or_else(|| run::default_jobs(&bench)),
             only_weakened: plan.only_weakened,
             fresh: plan.fresh,
+            retries: plan.retries,
             cases: plan.cases,
             sandboxes: plan.sandboxes,
             range: plan.range,
@@ -242,13 +255,11 @@ fn carry_out(
         )
         .await?;
         live.finish();
-        let report = report(outcome, &plan.library, began);
-        let code = decide(&report, caught);
-        anyhow::Ok((report, code))
+        let mut report = report(outcome, &plan.library, plan.selection, began);
+        decide(&mut report, caught);
+        anyhow::Ok(report)
     })?;
     drop(runtime);
-    let mut report = report;
-    report.exit_code = code;
     // The files first: a terminal that cannot be written to must not cost the build its reports.
     let json = plan
         .files
@@ -260,7 +271,7 @@ fn carry_out(
         .map(|file| file.write(|out| junit::write(&report, out)));
     let page = tell(&report, terminal::style(&io::stdout())).or_else(closed_pipe);
     let written = [json, junit].into_iter().flatten().map(|file| Ok(file?));
-    let mut code = code;
+    let mut code = report.exit_code;
     for error in written.chain([page]).filter_map(Result::err) {
         eprint!("{}", terminal::complaint(&error));
         // What was decided stands; but what nobody can read holds nothing.
@@ -289,7 +300,12 @@ fn closed_pipe(error: io::Error) -> Result<()> {
     }
 }
 
-fn report(outcome: run::Outcome, library: &Library, began: (SystemTime, Instant)) -> Report {
+fn report(
+    outcome: run::Outcome,
+    library: &Library,
+    selection: Vec<String>,
+    began: (SystemTime, Instant),
+) -> Report {
     Report {
         schema: 1,
         tool: Tool {
@@ -303,10 +319,12 @@ fn report(outcome: run::Outcome, library: &Library, began: (SystemTime, Instant)
         incomplete: outcome
             .interrupted
             .then(|| "the audit was interrupted; only what was decided by then is here".to_owned()),
+        selection,
         summary: Summary::of(&outcome.trials),
         sandboxes: outcome.sandboxes,
         trials: outcome.trials,
-        exit_code: 0,
+        gate: Decided::without_gate(exit_code::NOTHING_RAN),
+        exit_code: exit_code::NOTHING_RAN,
     }
 }
 
@@ -477,28 +495,13 @@ fn all_of<E: std::fmt::Display>(errors: Vec<E>) -> anyhow::Error {
     anyhow!("{}", text.join("\nerror: "))
 }
 
-/// `2026-11-29T13:19:49Z`, by the civil calendar's own arithmetic (days from 1970-03-01 in eras of 400 years).
+/// `2026-11-29T13:19:49Z`.
 fn rfc3339(time: SystemTime) -> String {
-    let seconds = time
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or(Duration::ZERO)
-        .as_secs();
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let second = since.as_secs() % 86_400;
     format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        "{}T{:02}:{:02}:{:02}Z",
+        day_of(time),
         second / 3_600,
         second / 60 % 60,
         second % 60

@@ -313,6 +313,7 @@ async fn start(bench: &Bench, library: &Library, sandbox: &Sandbox) -> Finding {
         only_weakened: false,
         jobs: 1,
         fresh: true,
+        retries: None,
     };
     let help = "`escape-audit run --case works/run` says more";
     match run::run(&audit, bench, &mut |_| {}, pending()).await {
@@ -335,6 +336,7 @@ fn skipped(bench: &Bench, cases: Vec<Case>, sandbox: &Sandbox) -> Vec<Skipped> {
         only_weakened: false,
         jobs: 1,
         fresh: false,
+        retries: None,
     };
     let mut all: BTreeMap<(&'static str, String), Vec<String>> = BTreeMap::new();
     for planned in audit.planned(bench) {

@@ -13,8 +13,13 @@ use crate::safe_text::must_escape;
 
 /// Writes the report, indented, with a line feed at its end.
 pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    write_value(report, out)
+}
+
+/// Writes anything else in the same way.
+pub fn write_value(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     let formatter = Visible(PrettyFormatter::new());
-    report.serialize(&mut serde_json::Serializer::with_formatter(
+    value.serialize(&mut serde_json::Serializer::with_formatter(
         &mut *out, formatter,
     ))?;
     out.write_all(b"\n")

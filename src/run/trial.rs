@@ -17,6 +17,7 @@ use crate::evidence::{Evidence, Inside, SecretFound};
 use crate::host::engine;
 use crate::host::mounts::Translator;
 use crate::host::written;
+use crate::range::posts::Posts;
 use crate::range::sentinel::Sentinel;
 use crate::range::{Range, TargetSpec, Token};
 
@@ -41,11 +42,15 @@ pub(super) struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    pub(super) fn new(case: &'a Case, range: &Range) -> Self {
+    pub(super) fn new(case: &'a Case, range: &Range, posts: Option<&Posts>) -> Self {
+        let here = range.targets(&case.attempt);
         Self {
             case,
             token: range.watch(),
-            specs: range.targets(&case.attempt),
+            specs: match posts {
+                Some(posts) => posts.targets(&case.attempt, here),
+                None => here,
+            },
             already_root: false,
             evidence: Evidence::default(),
             began: None,

@@ -54,8 +54,15 @@ const MAP: &[(&str, &str, &[&str])] = &[
     ),
     (
         "gate",
-        "report to exit code",
-        &["exit_code", "report", "verdict"],
+        "report, waivers and baseline to exit code",
+        &[
+            "case",
+            "config",
+            "exit_code",
+            "report",
+            "safe_text",
+            "verdict",
+        ],
     ),
     // What touches the host.
     ("host", "cgroups, /proc, the run's folder", &["evidence"]),
