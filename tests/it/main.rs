@@ -6,11 +6,13 @@
 mod bad_input;
 mod baseline;
 mod bubblewrap;
+mod compose;
 mod docker;
 mod docker_networks;
 mod docker_posts;
 mod docker_sandboxes;
 mod engine;
+mod first_steps;
 mod gate_options;
 mod imports;
 mod leftovers;
