@@ -47,6 +47,75 @@ pub enum Command {
     Clean,
     /// Play the internet for the audits of another machine: run it on a host out there, and name that in `[range] internet`
     Canary(Canary),
+    /// Write a project file for what is here: Compose files, Dockerfiles, engines
+    Init(Init),
+    /// Say what can be isolated and limited on this machine, by doing it
+    Doctor(Doctor),
+    /// Write the digest of each image that is named by a tag into the project file
+    Pin(Pin),
+    /// Print the completions for a shell
+    Completions(Completions),
+    /// Print the manual page, or write one for each command
+    Man(Man),
+    /// Explain: `help exit-codes`, `help verdicts`, `help protections`
+    Help(Help),
+}
+
+/// `init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// The folder that is looked at, and that the file is written to
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub folder: PathBuf,
+    /// Replace a project file that is there
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pin`.
+#[derive(Debug, Args)]
+pub struct Pin {
+    /// The project file [default: escape-audit.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Only this sandbox
+    #[arg(long, value_name = "NAME")]
+    pub sandbox: Option<String>,
+    /// Write nothing; exit with 1 where there is something to write
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// `completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// `man`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Write one page a command into this folder
+    #[arg(value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+}
+
+/// `help`.
+#[derive(Debug, Args)]
+pub struct Help {
+    /// A topic or a command
+    #[arg(value_name = "TOPIC")]
+    pub topic: Option<String>,
 }
 
 /// `run`.

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::args::{Prove, Run, Selection};
 use super::gating::{day_of, selected_by, today};
 use super::outputs::Outputs;
+use super::pin;
 use super::proof::Proof;
 use super::repeat;
 use super::signals::Signals;
@@ -329,9 +330,9 @@ fn select(selection: &Selection) -> Result<(Library, Vec<Case>)> {
 
 fn project(given: Option<&Path>) -> Result<Option<Project>> {
     match given {
-        Some(path) => Ok(Some(config::load(path)?)),
+        Some(path) => Ok(Some(pin::load(path)?)),
         None if Path::new(config::FILE_NAME).is_file() => {
-            Ok(Some(config::load(Path::new(config::FILE_NAME))?))
+            Ok(Some(pin::load(Path::new(config::FILE_NAME))?))
         }
         None => Ok(None),
     }

@@ -4,13 +4,19 @@ pub mod args;
 pub mod audit;
 pub mod baseline;
 pub mod canary;
+pub mod completions;
 pub mod diff;
 pub mod docs;
+pub mod doctor;
 pub mod explain;
 pub mod gating;
+pub mod help;
+pub mod init;
 pub mod lint;
 pub mod list;
+pub mod man;
 pub mod outputs;
+pub mod pin;
 pub mod proof;
 pub mod repeat;
 pub mod signals;
@@ -54,6 +60,12 @@ pub fn main() -> i32 {
         Command::Waive(waive) => waive::waive(waive),
         Command::Clean => audit::clean(),
         Command::Canary(arguments) => canary::serve(arguments),
+        Command::Init(init) => init::init(init),
+        Command::Doctor(doctor) => doctor::doctor(doctor),
+        Command::Pin(pin) => pin::pin(pin),
+        Command::Completions(completions) => print(|out| completions::write(completions, out)),
+        Command::Man(man) => man::man(man),
+        Command::Help(help) => help::help(help),
     };
     done.unwrap_or_else(|error| {
         let _ = write!(io::stderr(), "{}", terminal::complaint(&error));

@@ -131,6 +131,7 @@ pub(crate) fn sandbox(name: &str) -> SandboxReport {
             without: [].into(),
             command: Vec::new(),
             range: RangeMode::Own,
+            notes: Vec::new(),
         },
         digest: Some("sha256:".to_owned() + &"a".repeat(64)),
         in_force: vec![
