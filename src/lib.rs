@@ -20,6 +20,7 @@ pub mod judge;
 pub mod plan;
 pub mod protection;
 pub mod range;
+pub mod record;
 pub mod report;
 pub mod run;
 pub mod safe_text;

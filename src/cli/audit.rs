@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::args::{Prove, Run, Selection};
+use super::attest::Attest;
 use super::proof::Proof;
 use super::signals::Signals;
 use super::terminal;
@@ -28,7 +29,11 @@ use crate::run::{self, Audit, Happened};
 
 /// Audits, and gives back the exit code. An error means that nothing ran.
 pub fn run(arguments: &Run) -> Result<i32> {
-    let files = Files::claim(arguments.json.as_deref(), arguments.junit.as_deref())?;
+    let mut files = Files::claim(
+        arguments.json.as_deref(),
+        arguments.junit.as_deref(),
+        arguments.attest.as_deref(),
+    )?;
     let (library, cases) = select(&arguments.selection)?;
     let project = project(arguments.config.as_deref())?;
     let mut sandboxes = sandboxes(arguments, project.as_ref())?;
@@ -37,7 +42,13 @@ pub fn run(arguments: &Run) -> Result<i32> {
         try_what_was_named(sandbox, &arguments.selection, &cases);
         check(sandbox)?;
     }
+    let attest = files
+        .attest
+        .take()
+        .map(|file| Attest::take_down(file, &sandboxes, project.as_ref()))
+        .transpose()?;
     let plan = Plan {
+        attest,
         library,
         cases,
         sandboxes,
@@ -56,7 +67,7 @@ pub fn run(arguments: &Run) -> Result<i32> {
 
 /// Tries every case in a sandbox that lacks just what the case names: each has to come out ESCAPED.
 pub fn prove(arguments: &Prove) -> Result<i32> {
-    let files = Files::claim(arguments.json.as_deref(), None)?;
+    let files = Files::claim(arguments.json.as_deref(), None, None)?;
     let (library, cases) = select(&arguments.selection)?;
     let project = project(arguments.config.as_deref())?;
     let base = config::find(project.as_ref(), &arguments.sandbox)?;
@@ -89,6 +100,7 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
         sandboxes.push(sandbox);
     }
     let plan = Plan {
+        attest: None,
         library,
         cases,
         sandboxes,
@@ -148,6 +160,7 @@ pub fn clean() -> Result<i32> {
 
 /// Everything that is known before anything runs.
 struct Plan {
+    attest: Option<Attest>,
     library: Library,
     cases: Vec<Case>,
     sandboxes: Vec<Sandbox>,
@@ -166,16 +179,18 @@ const TURN: Duration = Duration::from_secs(600);
 struct Files {
     json: Option<ReportFile>,
     junit: Option<ReportFile>,
+    attest: Option<ReportFile>,
 }
 
 impl Files {
-    fn claim(json: Option<&Path>, junit: Option<&Path>) -> Result<Self> {
-        let mut files = claim_all(json.into_iter().chain(junit))
+    fn claim(json: Option<&Path>, junit: Option<&Path>, attest: Option<&Path>) -> Result<Self> {
+        let mut files = claim_all(json.into_iter().chain(junit).chain(attest))
             .map_err(all_of)?
             .into_iter();
         Ok(Self {
             json: json.and_then(|_| files.next()),
             junit: junit.and_then(|_| files.next()),
+            attest: attest.and_then(|_| files.next()),
         })
     }
 }
@@ -258,9 +273,16 @@ fn carry_out(
         .junit
         .map(|file| file.write(|out| junit::write(&report, out)));
     let page = tell(&report, terminal::style(&io::stdout())).or_else(closed_pipe);
+    let attested = plan
+        .attest
+        .map(|attest| attest.write(&report, &plan.library));
     let written = [json, junit].into_iter().flatten().map(|file| Ok(file?));
     let mut code = code;
-    for error in written.chain([page]).filter_map(Result::err) {
+    for error in written
+        .chain(attested)
+        .chain([page])
+        .filter_map(Result::err)
+    {
         eprint!("{}", terminal::complaint(&error));
         // What was decided stands; but what nobody can read holds nothing.
         if code == exit_code::HELD {
@@ -320,7 +342,7 @@ fn select(selection: &Selection) -> Result<(Library, Vec<Case>)> {
     Ok((library, cases))
 }
 
-fn project(given: Option<&Path>) -> Result<Option<Project>> {
+pub(super) fn project(given: Option<&Path>) -> Result<Option<Project>> {
     match given {
         Some(path) => Ok(Some(config::load(path)?)),
         None if Path::new(config::FILE_NAME).is_file() => {

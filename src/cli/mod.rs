@@ -1,6 +1,7 @@
 //! Arguments, wiring, opening files.
 
 pub mod args;
+pub mod attest;
 pub mod audit;
 pub mod canary;
 pub mod docs;
@@ -10,6 +11,7 @@ pub mod list;
 pub mod proof;
 pub mod signals;
 pub mod terminal;
+pub mod verify;
 
 use std::io::{self, Write};
 
@@ -42,6 +44,7 @@ pub fn main() -> i32 {
         Command::List(list) => show_list(list),
         Command::Explain(explain) => show_case(explain),
         Command::Lint(lint) => check_cases(lint),
+        Command::Verify(arguments) => verify::verify(arguments),
         Command::Clean => audit::clean(),
         Command::Canary(arguments) => canary::serve(arguments),
     };

@@ -57,6 +57,11 @@ const MAP: &[(&str, &str, &[&str])] = &[
         "report to exit code",
         &["exit_code", "report", "verdict"],
     ),
+    (
+        "record",
+        "report to a statement for others, and back",
+        &["case", "config", "diag", "exit_code", "report", "verdict"],
+    ),
     // What touches the host.
     ("host", "cgroups, /proc, the run's folder", &["evidence"]),
     ("range", "canaries", &["case", "evidence"]),
@@ -92,6 +97,7 @@ const MAP: &[(&str, &str, &[&str])] = &[
             "host",
             "protection",
             "range",
+            "record",
             "report",
             "run",
             "safe_text",
@@ -101,7 +107,7 @@ const MAP: &[(&str, &str, &[&str])] = &[
 ];
 
 /// These decide or are data: no clock of the host, no process, no socket, no runtime.
-const PURE: [&str; 10] = [
+const PURE: [&str; 11] = [
     "protection",
     "exit_code",
     "verdict",
@@ -111,6 +117,7 @@ const PURE: [&str; 10] = [
     "gate",
     "safe_text",
     "report",
+    "record",
     "case",
 ];
 

@@ -18,6 +18,7 @@ mod pages;
 mod proof;
 mod range;
 mod readme;
+mod record;
 mod reports;
 mod scenarios;
 mod support;

@@ -137,7 +137,7 @@ fn our_arguments(line: &str) -> Vec<Vec<String>> {
             .find_map(|call| text.strip_prefix(call))?;
             // A sentence or a picture, and the hidden helpers, are no calls.
             let word = rest.split(' ').next()?;
-            ["run", "prove", "list", "explain", "lint", "clean"]
+            ["run", "prove", "list", "explain", "lint", "clean", "verify"]
                 .contains(&word)
                 .then(|| {
                     let words = rest.split(' ').filter(|word| !word.is_empty());
