@@ -58,6 +58,7 @@ async fn library_against_bare_loop() {
         cases,
         sandboxes: vec![sandbox],
         only_weakened: false,
+        chosen: None,
         jobs: run::default_jobs(&bench),
         fresh: true,
     };
@@ -130,6 +131,7 @@ async fn library_against_fresh_containers() -> bool {
         cases,
         sandboxes: vec![sandbox],
         only_weakened: false,
+        chosen: None,
         jobs: run::default_jobs(&bench),
         fresh: false,
     };

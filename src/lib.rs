@@ -24,4 +24,5 @@ pub mod record;
 pub mod report;
 pub mod run;
 pub mod safe_text;
+pub mod test;
 pub mod verdict;

@@ -20,6 +20,7 @@ use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::exit_code;
 use crate::gate::{self, Interrupted};
 use crate::host::hierarchy::Hierarchy;
+use crate::plan::{self, Planned};
 use crate::range::turn;
 use crate::report::live::{Event, Live};
 use crate::report::write::{ReportFile, claim_all};
@@ -47,20 +48,15 @@ pub fn run(arguments: &Run) -> Result<i32> {
         .take()
         .map(|file| Attest::take_down(file, &sandboxes, project.as_ref()))
         .transpose()?;
+    let range = project.map(|project| project.range).unwrap_or_default();
     let plan = Plan {
         attest,
-        library,
-        cases,
-        sandboxes,
-        range: project.map(|project| project.range).unwrap_or_default(),
-        only_weakened: false,
         jobs: arguments.jobs.map(usize::from),
         fresh: arguments.fresh,
         files,
+        ..Plan::new(library, cases, sandboxes, range)
     };
-    let decide =
-        |report: &Report, caught: Option<Interrupted>| gate::decide(report, caught).exit_code;
-    carry_out(plan, decide, |report, style| {
+    carry_out(plan, by_the_gate, |report, style| {
         human::write(report, &mut io::stdout().lock(), style)
     })
 }
@@ -99,16 +95,11 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
         };
         sandboxes.push(sandbox);
     }
+    let range = project.map(|project| project.range).unwrap_or_default();
     let plan = Plan {
-        attest: None,
-        library,
-        cases,
-        sandboxes,
-        range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: true,
-        jobs: None,
-        fresh: false,
         files,
+        ..Plan::new(library, cases, sandboxes, range)
     };
     // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
     let decide = |report: &Report, caught: Option<Interrupted>| match caught {
@@ -159,16 +150,76 @@ pub fn clean() -> Result<i32> {
 }
 
 /// Everything that is known before anything runs.
-struct Plan {
+pub(crate) struct Plan {
     attest: Option<Attest>,
     library: Library,
-    cases: Vec<Case>,
-    sandboxes: Vec<Sandbox>,
+    /// The cases that may be tried.
+    pub(crate) cases: Vec<Case>,
+    /// The sandboxes that they are tried in.
+    pub(crate) sandboxes: Vec<Sandbox>,
     range: RangeConfig,
     only_weakened: bool,
+    /// Only these trials, by the names of sandbox and case; `None`: all.
+    chosen: Option<BTreeSet<(String, String)>>,
     jobs: Option<usize>,
     fresh: bool,
+    /// Nothing is told while it runs.
+    pub(crate) quiet: bool,
     files: Files,
+}
+
+impl Plan {
+    /// These cases in these sandboxes, and no report file.
+    pub(crate) fn new(
+        library: Library,
+        cases: Vec<Case>,
+        sandboxes: Vec<Sandbox>,
+        range: RangeConfig,
+    ) -> Self {
+        Self {
+            attest: None,
+            library,
+            cases,
+            sandboxes,
+            range,
+            only_weakened: false,
+            chosen: None,
+            jobs: None,
+            fresh: false,
+            quiet: same_stream(),
+            files: Files::default(),
+        }
+    }
+
+    /// Only these trials, by the names of sandbox and case.
+    pub(crate) fn choose(&mut self, chosen: BTreeSet<(String, String)>) {
+        self.sandboxes
+            .retain(|sandbox| chosen.iter().any(|(name, _)| *name == sandbox.name));
+        self.cases
+            .retain(|case| chosen.iter().any(|(_, id)| *id == case.id));
+        self.chosen = Some(chosen);
+    }
+
+    /// The trials that would be made on this machine, and why some would not: it is measured as for an audit.
+    pub(crate) fn planned(&self) -> Result<Vec<Planned>> {
+        runtime()?.block_on(async {
+            let bench = Bench::open(&self.cases, &self.sandboxes, &self.range)?;
+            needs_a_cgroup(&self.sandboxes, &bench)?;
+            Ok(plan::plan(&self.cases, &self.sandboxes, &bench.machine))
+        })
+    }
+}
+
+/// What `run` exits with.
+pub(crate) fn by_the_gate(report: &Report, caught: Option<Interrupted>) -> i32 {
+    gate::decide(report, caught).exit_code
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")
 }
 
 /// How long an audit waits for another one in the same network. Then it goes on, and says what it could not decide.
@@ -176,6 +227,7 @@ const TURN: Duration = Duration::from_secs(600);
 
 /// The report files. They are claimed before anything else is looked at: no mistake may leave an older run's report
 /// standing for this one's.
+#[derive(Default)]
 struct Files {
     json: Option<ReportFile>,
     junit: Option<ReportFile>,
@@ -195,15 +247,12 @@ impl Files {
     }
 }
 
-fn carry_out(
-    plan: Plan,
+/// Makes the audit, whose cases and sandboxes it takes, and gives back its report with what was decided by it.
+pub(crate) fn perform(
+    plan: &mut Plan,
     decide: impl FnOnce(&Report, Option<Interrupted>) -> i32,
-    tell: impl FnOnce(&Report, crate::report::style::Style) -> io::Result<()>,
-) -> Result<i32> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("start the runtime")?;
+) -> Result<Report> {
+    let runtime = runtime()?;
     let began = (SystemTime::now(), Instant::now());
     let (report, code) = runtime.block_on(async {
         let mut signals = Signals::listen().context("listen for signals")?;
@@ -229,12 +278,13 @@ fn carry_out(
             jobs: plan.jobs.unwrap_or_else(|| run::default_jobs(&bench)),
             only_weakened: plan.only_weakened,
             fresh: plan.fresh,
-            cases: plan.cases,
-            sandboxes: plan.sandboxes,
-            range: plan.range,
+            chosen: plan.chosen.take(),
+            cases: std::mem::take(&mut plan.cases),
+            sandboxes: std::mem::take(&mut plan.sandboxes),
+            range: std::mem::take(&mut plan.range),
         };
         let style = terminal::style(&io::stderr());
-        let mut live = match same_stream() {
+        let mut live = match plan.quiet {
             true => Live::quiet(),
             false => Live::new(io::stderr().is_terminal(), style),
         };
@@ -263,6 +313,16 @@ fn carry_out(
     drop(runtime);
     let mut report = report;
     report.exit_code = code;
+    Ok(report)
+}
+
+fn carry_out(
+    mut plan: Plan,
+    decide: impl FnOnce(&Report, Option<Interrupted>) -> i32,
+    tell: impl FnOnce(&Report, crate::report::style::Style) -> io::Result<()>,
+) -> Result<i32> {
+    let report = perform(&mut plan, decide)?;
+    let code = report.exit_code;
     // The files first: a terminal that cannot be written to must not cost the build its reports.
     let json = plan
         .files
@@ -417,7 +477,7 @@ fn try_what_was_named(sandbox: &mut Sandbox, selection: &Selection, cases: &[Cas
 }
 
 /// What can be known to be missing before anything runs.
-fn check(sandbox: &Sandbox) -> Result<()> {
+pub(crate) fn check(sandbox: &Sandbox) -> Result<()> {
     if let Some(rootfs) = &sandbox.settings.rootfs {
         check_rootfs(sandbox, rootfs)?;
     }

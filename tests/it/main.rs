@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod bubblewrap;
+mod cargo_test;
 mod docker;
 mod docker_networks;
 mod docker_sandboxes;
