@@ -61,6 +61,7 @@ async fn library_against_bare_loop() {
         chosen: None,
         jobs: run::default_jobs(&bench),
         fresh: true,
+        retries: None,
     };
     let count = audit.planned(&bench).len();
     let mut ratios = Vec::new();
@@ -134,6 +135,7 @@ async fn library_against_fresh_containers() -> bool {
         chosen: None,
         jobs: run::default_jobs(&bench),
         fresh: false,
+        retries: None,
     };
     let count = audit
         .planned(&bench)
@@ -201,6 +203,7 @@ async fn one(bench: &Bench, backend: &dyn Backend, sandbox: &Sandbox, name: Stri
         environment: &[],
         home: Path::new("/"),
         host_folders: &[],
+        gains: false,
         set_uid: None,
         as_user: None,
         may_mount: false,

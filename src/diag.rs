@@ -52,6 +52,7 @@ pub enum Code {
     NotExpressible,
     Contradiction,
     UnknownSandbox,
+    NotABaseline,
 }
 
 /// Every code, with its name and what it means.
@@ -88,6 +89,7 @@ pub const CODES: &[(Code, &str, &str)] = &[
     (Code::NotExpressible, "not-expressible", "a setting that the chosen backend cannot express"),
     (Code::Contradiction, "contradiction", "two settings that contradict each other"),
     (Code::UnknownSandbox, "unknown-sandbox", "a sandbox that is not configured"),
+    (Code::NotABaseline, "not-a-baseline", "a file that is no baseline"),
 ];
 
 impl Code {
@@ -448,8 +450,8 @@ mod tests {
         let names: BTreeSet<&str> = CODES.iter().map(|(_, name, _)| *name).collect();
         let codes: BTreeSet<Code> = CODES.iter().map(|(code, _, _)| *code).collect();
         assert_eq!((names.len(), codes.len()), (CODES.len(), CODES.len()));
-        // `UnknownSandbox` is the last variant: none is missing from the table.
-        assert_eq!(CODES.len(), Code::UnknownSandbox as usize + 1);
+        // `NotABaseline` is the last variant: none is missing from the table.
+        assert_eq!(CODES.len(), Code::NotABaseline as usize + 1);
     }
 
     #[test]

@@ -117,6 +117,10 @@ fn unmet(need: Need, case: &Case, sandbox: &Sandbox, machine: &Machine) -> Optio
             machine.root,
             "only root can plant or do what the attempt needs (run the audit with sudo)",
         ),
+        Need::SetUidProgram => promised(
+            machine.root || sandbox.backend == BackendKind::Docker,
+            "only root can plant a set-uid program (run the audit with sudo)",
+        ),
         Need::PromisedTimeout => promised(
             policy.timeout.is_some(),
             "the policy promises no timeout (say so with `timeout`, or `--timeout`)",
@@ -244,8 +248,8 @@ pub fn control(case: &Case, sandbox: &Sandbox, machine: &Machine) -> Control {
             == Attempt::ConnectUnix {
                 to: UnixTarget::Abstract,
             };
-    let by_engine_alone = (!machine.root && means_nothing_without_root(case))
-        || (!machine.limiter && is_counted(case));
+    let takes_root = means_nothing_without_root(case) || case.needs.contains(&Need::SetUidProgram);
+    let by_engine_alone = (!machine.root && takes_root) || (!machine.limiter && is_counted(case));
     match sandbox.backend {
         BackendKind::Docker if in_network || by_engine_alone => Control::Unrestricted,
         _ => Control::Unsandboxed,

@@ -57,11 +57,14 @@ pub fn of_processes(attempt: &mut Attempt) {
     let mut reported = BTreeSet::new();
     let mut refused = 0;
     let (near, all) = first_ones_first(attempt);
-    for (number, pid) in all.into_iter().enumerate() {
+    let elsewhere = processes::elsewhere(attempt).into_iter();
+    let all = all.into_iter().map(|pid| (pid, format!("/proc/{pid}")));
+    let all = all.chain(elsewhere.map(|folder| (0, folder)));
+    for (number, (pid, folder)) in all.enumerate() {
         if attempt.is_over() || reported.len() >= MOST {
             break;
         }
-        let path = format!("/proc/{pid}/environ");
+        let path = format!("{folder}/environ");
         let mut variables = read(&path);
         if variables.as_ref().is_ok_and(|(_, whole)| !whole) {
             attempt.truncated("environment", LARGEST);
@@ -87,7 +90,8 @@ pub fn of_processes(attempt: &mut Attempt) {
                 if reported.len() == MOST {
                     attempt.truncated("values", MOST as u64);
                 }
-                let mut named = format!("{pid}:").into_bytes();
+                let who = folder.strip_prefix("/proc/").unwrap_or(&folder);
+                let mut named = format!("{who}:").into_bytes();
                 named.extend_from_slice(shortened(&name));
                 attempt.fact("env", named, hash);
             }

@@ -18,6 +18,24 @@ pub fn visible(attempt: &mut Attempt) -> Vec<i32> {
     attempt.bounded(pids.collect(), MOST, "processes")
 }
 
+/// The processes that can be seen where else such a file system is mounted, as folders; the harness knows the places.
+pub fn elsewhere(attempt: &mut Attempt) -> Vec<String> {
+    let places = attempt.all("proc").into_iter();
+    let places: Vec<String> = places
+        .map(|place| String::from_utf8_lossy(place).into_owned())
+        .collect();
+    let mut folders = Vec::new();
+    for place in places {
+        let listed = std::fs::read_dir(&place);
+        attempt.step("list", &place, sys::io_outcome(&listed));
+        let names = listed.into_iter().flatten().flatten();
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        let pids = names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+        folders.extend(pids.map(|pid| format!("{place}/{pid}")));
+    }
+    attempt.bounded(folders, MOST, "processes")
+}
+
 /// The parent of a process, as `/proc` shows it.
 pub fn parent(pid: i32) -> Option<i32> {
     let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
@@ -37,6 +55,15 @@ pub fn list(attempt: &mut Attempt) {
         if let Ok(name) = std::fs::read(format!("/proc/{pid}/comm")) {
             let name = name.strip_suffix(b"\n").unwrap_or(&name);
             attempt.fact("process", pid.to_string(), attempt.hash(name));
+        }
+    }
+    for folder in elsewhere(attempt) {
+        if attempt.is_over() {
+            return;
+        }
+        if let Ok(name) = std::fs::read(format!("{folder}/comm")) {
+            let name = name.strip_suffix(b"\n").unwrap_or(&name);
+            attempt.fact("process", &folder, attempt.hash(name));
         }
     }
     for pid in targets(attempt) {

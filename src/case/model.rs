@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::diag::schema::Named as _;
 use crate::protection::Protection;
 
 /// One valid case: one attempt, what proves that it got through, the protections that stop it.
@@ -55,7 +56,7 @@ impl Case {
 }
 
 /// How bad an escape is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
 pub enum Severity {
@@ -66,8 +67,15 @@ pub enum Severity {
     Critical,
 }
 
+impl Severity {
+    /// The word in case files and reports.
+    pub fn name(self) -> &'static str {
+        self.word()
+    }
+}
+
 /// The user's level of paranoia. A case of a lower level is also part of every higher one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// Model-written snippets on harmless data.
@@ -76,6 +84,13 @@ pub enum Level {
     Strict,
     /// Untrusted by definition.
     Hostile,
+}
+
+impl Level {
+    /// The word in case files, project files and reports.
+    pub fn name(self) -> &'static str {
+        self.word()
+    }
 }
 
 /// Whether a case gates.
@@ -455,6 +470,8 @@ pub enum Need {
     NotRoot,
     /// The harness is root (it has to plant or grant something).
     HarnessRoot,
+    /// A set-uid program can be planted: the harness is root, or an engine does it.
+    SetUidProgram,
     /// The policy promises a timeout.
     PromisedTimeout,
     /// The policy promises a ceiling on output.
@@ -480,6 +497,7 @@ pub const NEEDS: &[(Need, &str)] = &[
     (Need::SpareCpus, "spare-cpus"),
     (Need::NotRoot, "not-root"),
     (Need::HarnessRoot, "harness-root"),
+    (Need::SetUidProgram, "set-uid-program"),
     (Need::PromisedTimeout, "promised-timeout"),
     (Need::PromisedOutput, "promised-output"),
     (Need::PidsCeiling, "pids-ceiling"),
@@ -518,7 +536,7 @@ impl Attempt {
             } => vec![Need::PromisedTimeout],
             Self::Fill => vec![Need::DiskCeiling],
             Self::Flood => vec![Need::PromisedOutput],
-            Self::GainPrivileges => vec![Need::NotRoot, Need::HarnessRoot],
+            Self::GainPrivileges => vec![Need::NotRoot, Need::SetUidProgram],
             Self::WriteFile {
                 into: WriteInto::Scratch,
             } => vec![Need::Scratch],

@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::case::{Filter, Level, Severity};
+use super::gating::Gating;
+use crate::case::{Filter, Level, Partition, Severity};
+use crate::config::Date;
 use crate::config::model::CANARY_PORT;
 use crate::protection::{PROTECTIONS, Protection};
 
@@ -32,6 +34,13 @@ pub enum Command {
     Explain(Explain),
     /// Check case files, and say everything that is wrong with them
     Lint(Lint),
+    /// Remember what held, and hold a later audit against it
+    #[command(subcommand)]
+    Baseline(Baseline),
+    /// Compare two JSON reports: what escaped, what was fixed, what vanished, and what had changed
+    Diff(Diff),
+    /// Waive an escape in one sandbox until a day: append `[[gate.waiver]]` to the project file
+    Waive(Waive),
     /// Say whether a record of `run --attest` is about this image and this configuration, and held
     Verify(Verify),
     /// Remove what killed runs left behind
@@ -82,12 +91,18 @@ pub struct Run {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub selection: Selection,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub gating: Gating,
     /// How many short trials at a time [default: twice the CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: Option<u16>,
     /// A sandbox of its own for every case, also for those that only look
     #[arg(long)]
     pub fresh: bool,
+    /// How often a trial that could not be decided is made again, alone [default: once for a ceiling on CPU time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10))]
+    pub retries: Option<u32>,
     /// Any launcher, with its arguments; the probe's own command is appended, and `{probe}` in an argument stands for
     /// its path
     #[arg(last = true, value_name = "LAUNCHER")]
@@ -170,6 +185,9 @@ pub struct Verify {
     /// Take a record for which not all cases of the level were asked for
     #[arg(long)]
     pub allow_partial: bool,
+    /// Take a record in which escapes are waived, until the waivers expire
+    #[arg(long)]
+    pub allow_waived: bool,
 }
 
 /// Which library is enough.
@@ -178,6 +196,68 @@ pub struct Verify {
 pub enum LibraryName {
     Current,
     Any,
+}
+
+/// `baseline`.
+#[derive(Debug, Subcommand)]
+pub enum Baseline {
+    /// Write a baseline from a JSON report, to be committed
+    Write {
+        /// A report that `run --json FILE` wrote
+        #[arg(value_name = "REPORT")]
+        report: PathBuf,
+        /// The baseline's file [default: standard output]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Hold a JSON report against a baseline
+    Check {
+        /// A file that `baseline write` made
+        #[arg(value_name = "BASELINE")]
+        baseline: PathBuf,
+        /// A report that `run --json FILE` wrote
+        #[arg(value_name = "REPORT")]
+        report: PathBuf,
+    },
+}
+
+/// `diff`.
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// The earlier report, as `run --json FILE` wrote it
+    #[arg(value_name = "BEFORE")]
+    pub before: PathBuf,
+    /// The later one
+    #[arg(value_name = "AFTER")]
+    pub after: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `waive`.
+#[derive(Debug, Args)]
+pub struct Waive {
+    /// The case's id; a pattern would also excuse cases that nobody has written yet
+    pub case: String,
+    /// The sandbox in which it is waived, and no other
+    #[arg(long, value_name = "NAME")]
+    pub sandbox: String,
+    /// The last day on which the waiver counts
+    #[arg(long, value_name = "DATE")]
+    pub until: Date,
+    /// Why you live with it; it stands in every report
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// Where it is followed up
+    #[arg(long, value_name = "TEXT")]
+    pub ticket: Option<String>,
+    /// The project file [default: escape-audit.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// More cases: a folder of `<category>/<name>.toml`; may be given more than once
+    #[arg(long = "cases", value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
 }
 
 /// `canary`.
@@ -233,6 +313,9 @@ pub struct Selection {
     /// The level of paranoia: what must hold [default: the sandbox's own]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub level: Option<LevelName>,
+    /// Only this part of the cases, for audits that share the work: `hash:1/3`
+    #[arg(long, value_name = "hash:M/N")]
+    pub partition: Option<Partition>,
 }
 
 impl Selection {
@@ -244,6 +327,7 @@ impl Selection {
             tags: self.tags.clone(),
             severity: self.severity.map(Severity::from),
             level: self.level.map(Level::from),
+            partition: self.partition,
         }
     }
 }

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use serde_json::ser::PrettyFormatter;
 
 use crate::case::Library;
 use crate::config::{BackendKind, Project, Sandbox};
@@ -60,10 +59,7 @@ impl Attest {
             );
         }
         let statement = record::write(&record);
-        Ok(self.file.write(|out| {
-            json::visible(&statement, PrettyFormatter::new(), out)?;
-            out.write_all(b"\n")
-        })?)
+        Ok(self.file.write(|out| json::write_value(&statement, out))?)
     }
 }
 

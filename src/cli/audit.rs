@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::args::{Prove, Run, Selection};
 use super::attest::Attest;
+use super::gating::{day_of, selected_by, today};
 use super::proof::Proof;
 use super::signals::Signals;
 use super::terminal;
@@ -18,10 +19,11 @@ use crate::case::{Case, Expect, Library};
 use crate::config::{self, BackendKind, Project, RangeConfig, Sandbox};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::exit_code;
-use crate::gate::{self, Interrupted};
+use crate::gate::{self, Interrupted, Rules};
 use crate::host::hierarchy::Hierarchy;
 use crate::plan::{self, Planned};
 use crate::range::turn;
+use crate::report::decided::Decided;
 use crate::report::live::{Event, Live};
 use crate::report::write::{ReportFile, claim_all};
 use crate::report::{Report, Summary, Tool, human, json, junit};
@@ -48,15 +50,20 @@ pub fn run(arguments: &Run) -> Result<i32> {
         .take()
         .map(|file| Attest::take_down(file, &sandboxes, project.as_ref()))
         .transpose()?;
+    let quick = !arguments.launcher.is_empty();
+    let rules = arguments.gating.rules(project.as_ref(), quick, &library)?;
     let range = project.map(|project| project.range).unwrap_or_default();
     let plan = Plan {
         attest,
+        selection: selected_by(&arguments.selection),
         jobs: arguments.jobs.map(usize::from),
         fresh: arguments.fresh,
+        retries: arguments.retries,
         files,
         ..Plan::new(library, cases, sandboxes, range)
     };
-    carry_out(plan, by_the_gate, |report, style| {
+    let decide = |report: &mut Report, caught| gate::settle(report, &rules, caught);
+    carry_out(plan, decide, |report, style| {
         human::write(report, &mut io::stdout().lock(), style)
     })
 }
@@ -97,14 +104,18 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
     }
     let range = project.map(|project| project.range).unwrap_or_default();
     let plan = Plan {
+        selection: selected_by(&arguments.selection),
         only_weakened: true,
         files,
         ..Plan::new(library, cases, sandboxes, range)
     };
     // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
-    let decide = |report: &Report, caught: Option<Interrupted>| match caught {
-        Some(_) => gate::decide(report, caught).exit_code,
-        None => Proof::of(report).exit_code(),
+    let decide = |report: &mut Report, caught: Option<Interrupted>| {
+        gate::settle(report, &Rules::strict(today()), caught);
+        if caught.is_none() {
+            report.exit_code = Proof::of(report).exit_code();
+            report.gate = Decided::without_gate(report.exit_code);
+        }
     };
     carry_out(plan, decide, |report, style| {
         super::proof::write(report, &mut io::stdout().lock(), style)
@@ -155,6 +166,7 @@ pub(crate) struct Plan {
     library: Library,
     /// The cases that may be tried.
     pub(crate) cases: Vec<Case>,
+    selection: Vec<String>,
     /// The sandboxes that they are tried in.
     pub(crate) sandboxes: Vec<Sandbox>,
     range: RangeConfig,
@@ -163,6 +175,7 @@ pub(crate) struct Plan {
     chosen: Option<BTreeSet<(String, String)>>,
     jobs: Option<usize>,
     fresh: bool,
+    retries: Option<u32>,
     /// Nothing is told while it runs.
     pub(crate) quiet: bool,
     files: Files,
@@ -180,12 +193,14 @@ impl Plan {
             attest: None,
             library,
             cases,
+            selection: Vec::new(),
             sandboxes,
             range,
             only_weakened: false,
             chosen: None,
             jobs: None,
             fresh: false,
+            retries: None,
             quiet: same_stream(),
             files: Files::default(),
         }
@@ -208,11 +223,6 @@ impl Plan {
             Ok(plan::plan(&self.cases, &self.sandboxes, &bench.machine))
         })
     }
-}
-
-/// What `run` exits with.
-pub(crate) fn by_the_gate(report: &Report, caught: Option<Interrupted>) -> i32 {
-    gate::decide(report, caught).exit_code
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
@@ -250,11 +260,11 @@ impl Files {
 /// Makes the audit, whose cases and sandboxes it takes, and gives back its report with what was decided by it.
 pub(crate) fn perform(
     plan: &mut Plan,
-    decide: impl FnOnce(&Report, Option<Interrupted>) -> i32,
+    decide: impl FnOnce(&mut Report, Option<Interrupted>),
 ) -> Result<Report> {
     let runtime = runtime()?;
     let began = (SystemTime::now(), Instant::now());
-    let (report, code) = runtime.block_on(async {
+    let report = runtime.block_on(async {
         let mut signals = Signals::listen().context("listen for signals")?;
         let mut before = None;
         let turn = async {
@@ -278,6 +288,7 @@ pub(crate) fn perform(
             jobs: plan.jobs.unwrap_or_else(|| run::default_jobs(&bench)),
             only_weakened: plan.only_weakened,
             fresh: plan.fresh,
+            retries: plan.retries,
             chosen: plan.chosen.take(),
             cases: std::mem::take(&mut plan.cases),
             sandboxes: std::mem::take(&mut plan.sandboxes),
@@ -306,23 +317,25 @@ pub(crate) fn perform(
         )
         .await?;
         live.finish();
-        let report = report(outcome, &plan.library, began);
-        let code = decide(&report, caught);
-        anyhow::Ok((report, code))
+        let mut report = report(
+            outcome,
+            &plan.library,
+            std::mem::take(&mut plan.selection),
+            began,
+        );
+        decide(&mut report, caught);
+        anyhow::Ok(report)
     })?;
     drop(runtime);
-    let mut report = report;
-    report.exit_code = code;
     Ok(report)
 }
 
 fn carry_out(
     mut plan: Plan,
-    decide: impl FnOnce(&Report, Option<Interrupted>) -> i32,
+    decide: impl FnOnce(&mut Report, Option<Interrupted>),
     tell: impl FnOnce(&Report, crate::report::style::Style) -> io::Result<()>,
 ) -> Result<i32> {
     let report = perform(&mut plan, decide)?;
-    let code = report.exit_code;
     // The files first: a terminal that cannot be written to must not cost the build its reports.
     let json = plan
         .files
@@ -337,7 +350,7 @@ fn carry_out(
         .attest
         .map(|attest| attest.write(&report, &plan.library));
     let written = [json, junit].into_iter().flatten().map(|file| Ok(file?));
-    let mut code = code;
+    let mut code = report.exit_code;
     for error in written
         .chain(attested)
         .chain([page])
@@ -370,7 +383,12 @@ fn closed_pipe(error: io::Error) -> Result<()> {
     }
 }
 
-fn report(outcome: run::Outcome, library: &Library, began: (SystemTime, Instant)) -> Report {
+fn report(
+    outcome: run::Outcome,
+    library: &Library,
+    selection: Vec<String>,
+    began: (SystemTime, Instant),
+) -> Report {
     Report {
         schema: 1,
         tool: Tool {
@@ -384,10 +402,12 @@ fn report(outcome: run::Outcome, library: &Library, began: (SystemTime, Instant)
         incomplete: outcome
             .interrupted
             .then(|| "the audit was interrupted; only what was decided by then is here".to_owned()),
+        selection,
         summary: Summary::of(&outcome.trials),
         sandboxes: outcome.sandboxes,
         trials: outcome.trials,
-        exit_code: 0,
+        gate: Decided::without_gate(exit_code::NOTHING_RAN),
+        exit_code: exit_code::NOTHING_RAN,
     }
 }
 
@@ -558,28 +578,13 @@ fn all_of<E: std::fmt::Display>(errors: Vec<E>) -> anyhow::Error {
     anyhow!("{}", text.join("\nerror: "))
 }
 
-/// `2026-11-29T13:19:49Z`, by the civil calendar's own arithmetic (days from 1970-03-01 in eras of 400 years).
+/// `2026-11-29T13:19:49Z`.
 fn rfc3339(time: SystemTime) -> String {
-    let seconds = time
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or(Duration::ZERO)
-        .as_secs();
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let second = since.as_secs() % 86_400;
     format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        "{}T{:02}:{:02}:{:02}Z",
+        day_of(time),
         second / 3_600,
         second / 60 % 60,
         second % 60

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::case::keys::KEYS as CASE_KEYS;
 use crate::case::names::TAGS;
-use crate::config::keys::{KEYS as PROJECT_KEYS, SANDBOX, backends_of};
+use crate::config::keys::{KEYS as PROJECT_KEYS, SANDBOX, WAIVER, backends_of};
 use crate::diag::CODES;
 use crate::diag::schema::Key;
 use crate::protection::PROTECTIONS;
@@ -39,7 +39,7 @@ pub fn project_file() -> String {
          that the chosen backend cannot express is an error. What is left out keeps the default of the \
          backend: `oci` is hardened, which is not what an engine would do; on `docker` it is Docker's own, which \
          sets no ceilings and gives a network. This page is made from the table of keys that the parser \
-         reads.\n",
+         reads; [gate.md](gate.md) says what a waiver does.\n",
     );
     tables(&mut page, PROJECT_KEYS, |key| match key.table {
         SANDBOX => format!(" ({})", backends_of(key.name).join(", ")),
@@ -55,6 +55,7 @@ fn tables(page: &mut String, keys: &[Key], note: impl Fn(&Key) -> String) {
             table = Some(key.table);
             let title = match key.table {
                 "" => "Top of the file".into(),
+                WAIVER => format!("`[[{WAIVER}]]`"),
                 table => format!("`[{table}]`"),
             };
             // Writing to a String cannot fail.

@@ -169,6 +169,7 @@ fn need_words(need: Need) -> &'static str {
         Need::SpareCpus => "more CPUs than the quota",
         Need::NotRoot => "a sandbox whose user is not root",
         Need::HarnessRoot => "root outside, to plant what is tried",
+        Need::SetUidProgram => "root outside or a container engine, to plant a set-uid program",
         Need::PromisedTimeout => "a promised timeout",
         Need::PromisedOutput => "a promised ceiling on output",
         Need::PidsCeiling => "a promised ceiling on processes",

@@ -3,15 +3,19 @@
 pub mod args;
 pub mod attest;
 pub mod audit;
+pub mod baseline;
 pub mod canary;
+pub mod diff;
 pub mod docs;
 pub mod explain;
+pub mod gating;
 pub mod lint;
 pub mod list;
 pub mod proof;
 pub mod signals;
 pub mod terminal;
 pub mod verify;
+pub mod waive;
 
 use std::io::{self, Write};
 
@@ -44,6 +48,9 @@ pub fn main() -> i32 {
         Command::List(list) => show_list(list),
         Command::Explain(explain) => show_case(explain),
         Command::Lint(lint) => check_cases(lint),
+        Command::Baseline(command) => baseline::baseline(command),
+        Command::Diff(arguments) => diff::compare(arguments),
+        Command::Waive(waive) => waive::waive(waive),
         Command::Verify(arguments) => verify::verify(arguments),
         Command::Clean => audit::clean(),
         Command::Canary(arguments) => canary::serve(arguments),
@@ -77,10 +84,16 @@ fn check_cases(arguments: &args::Lint) -> Result<i32> {
 /// Writes to standard output. A reader that has seen enough (`| head`) is no mistake.
 fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<i32> {
     let mut out = io::stdout().lock();
-    match write(&mut out).and_then(|()| out.flush()) {
+    let written = write(&mut out).and_then(|()| out.flush());
+    closed_pipe(written)?;
+    Ok(exit_code::HELD)
+}
+
+fn closed_pipe(written: io::Result<()>) -> Result<()> {
+    match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("write to standard output")
         }
-        _ => Ok(exit_code::HELD),
+        _ => Ok(()),
     }
 }

@@ -51,6 +51,7 @@ pub fn verify(arguments: &Verify) -> Result<i32> {
         now: now(),
         max_age: arguments.max_age,
         allow_partial: arguments.allow_partial,
+        allow_waived: arguments.allow_waived,
     };
     let findings = record::verify(&record, &wanted);
     super::print(|out| {

@@ -19,6 +19,7 @@ use super::docker;
 use super::keys::{KEYS, POLICY, RANGE, SANDBOX, backends_of};
 use super::model::{BackendKind, CANARY_PORT, Policy, RangeConfig, RangeMode, Sandbox};
 use super::settings::{each, settings};
+use super::waiver::{self, Waiver};
 use crate::diag::schema::{Named as _, Reader, View};
 use crate::diag::{Code, Diagnostic, Diagnostics, Source, list, suggest};
 use crate::protection::Protection;
@@ -48,6 +49,8 @@ pub struct Project {
     pub sandboxes: Vec<Sandbox>,
     /// What of the network beyond this machine may be touched.
     pub range: RangeConfig,
+    /// The escapes that are known of and lived with.
+    pub waivers: Vec<Waiver>,
     /// The file.
     pub file: PathBuf,
 }
@@ -104,8 +107,15 @@ pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
         }
         None => RangeConfig::default(),
     };
-    // A file may say where the internet is and nothing else: for `run -- LAUNCHER` and the built-in sandboxes.
-    if sandboxes.is_empty() && !top.is_bad("sandbox") && !top.has("range") && !top.is_bad("range") {
+    let mut known: Vec<&str> = BUILTINS.to_vec();
+    if let Some((table, _)) = top.table("sandbox") {
+        known.extend(table.keys().map(|name| name.get_ref().as_ref()));
+    }
+    let waivers = waiver::waivers(&mut reader, &top, &known);
+    // A file may say where the internet is and what is waived, and nothing else: for the built-in sandboxes, and where the
+    // internet is also for `run -- LAUNCHER`.
+    let says = |key| top.has(key) || top.is_bad(key);
+    if sandboxes.is_empty() && !top.is_bad("sandbox") && !says("range") && !says("gate") {
         let help = "write `[sandbox.NAME]` with a `backend`, or leave the file out to audit the embedded sandbox";
         reader.report(Code::MissingKey, 0..0, "no sandbox is configured", help);
     }
@@ -116,6 +126,7 @@ pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
             .filter_map(|(_, sandbox)| sandbox)
             .collect(),
         range,
+        waivers,
         file: source.path.clone(),
     })
 }

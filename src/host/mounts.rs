@@ -15,6 +15,19 @@ struct Mount {
     device: String,
     root: PathBuf,
     point: PathBuf,
+    /// The folders of the host that an overlay shows, the uppermost first.
+    layers: Vec<PathBuf>,
+}
+
+impl Mount {
+    /// Where a path below this folder appears, the folder being what is mounted.
+    fn shows(&self, path: &Path, folder: &Path) -> Option<PathBuf> {
+        let below = path.strip_prefix(folder).ok()?;
+        Some(match below.as_os_str().is_empty() {
+            true => self.point.clone(),
+            false => self.point.join(below),
+        })
+    }
 }
 
 /// The mount tables of the host and of one sandbox.
@@ -77,17 +90,16 @@ impl Translator {
             return Vec::new();
         };
         let on_device = home.root.join(rest);
-        self.inside
+        let bound = self
+            .inside
             .iter()
             .filter(|mount| mount.device == home.device)
-            .filter_map(|mount| {
-                let below = on_device.strip_prefix(&mount.root).ok()?;
-                Some(match below.as_os_str().is_empty() {
-                    true => mount.point.clone(),
-                    false => mount.point.join(below),
-                })
-            })
-            .collect()
+            .filter_map(|mount| mount.shows(&on_device, &mount.root));
+        let layered = self.inside.iter().flat_map(|mount| {
+            let layers = mount.layers.iter();
+            layers.filter_map(|layer| mount.shows(path, layer))
+        });
+        bound.chain(layered).collect()
     }
 
     /// These paths, and after them those under which the same files appear inside.
@@ -109,13 +121,33 @@ fn table(mountinfo: &str) -> Vec<Mount> {
     mountinfo
         .lines()
         .filter_map(|line| {
-            let mut fields = line.split(' ').skip(2);
+            let (place, about) = line.split_once(" - ")?;
+            let mut fields = place.split(' ').skip(2);
             Some(Mount {
                 device: fields.next()?.to_owned(),
                 root: unescape(fields.next()?),
                 point: unescape(fields.next()?),
+                layers: layers(about),
             })
         })
+        .collect()
+}
+
+/// Of an overlay, the folders that it lays over each other; none of any other mount. A relative one is below a folder that
+/// is not told.
+fn layers(about: &str) -> Vec<PathBuf> {
+    let mut fields = about.split(' ');
+    let (Some("overlay"), _, Some(options)) = (fields.next(), fields.next(), fields.next()) else {
+        return Vec::new();
+    };
+    let named = options.split(',').filter_map(|option| {
+        let (name, folders) = option.split_once('=')?;
+        matches!(name, "lowerdir" | "upperdir").then_some(folders)
+    });
+    named
+        .flat_map(|folders| folders.split(':'))
+        .filter(|folder| folder.starts_with('/'))
+        .map(unescape)
         .collect()
 }
 
@@ -148,7 +180,8 @@ mod tests {
                 "9 0 0:99 / / ro - overlay overlay rw\n\
                  10 9 254:1 /me /work\\040space ro - ext4 /dev/vdb rw\n\
                  11 9 254:0 /etc /hostetc ro - ext4 /dev/vda rw\n\
-                 12 9 0:30 / /shm rw - tmpfs tmpfs rw",
+                 12 9 0:30 / /shm rw - tmpfs tmpfs rw\n\
+                 13 9 0:50 / /all ro - overlay overlay ro,lowerdir=/home:/srv,upperdir=/up,workdir=/w",
             ),
             binds: Vec::new(),
         }
@@ -159,14 +192,20 @@ mod tests {
         let inside = |path: &str| translator().inside(Path::new(path));
         assert_eq!(
             inside("/home/me/.ssh/id_rsa"),
-            [Path::new("/work space/.ssh/id_rsa")]
+            [
+                Path::new("/all/me/.ssh/id_rsa"),
+                Path::new("/work space/.ssh/id_rsa")
+            ]
         );
         assert_eq!(
             inside("/etc/machine-id"),
             [Path::new("/hostetc/machine-id")]
         );
         assert_eq!(inside("/dev/shm/x"), [Path::new("/shm/x")]);
-        assert_eq!(inside("/home/me"), [Path::new("/work space")]);
+        assert_eq!(
+            inside("/home/me"),
+            [Path::new("/all/me"), Path::new("/work space")]
+        );
     }
 
     #[test]
@@ -187,8 +226,12 @@ mod tests {
     #[test]
     fn what_is_not_mounted_is_nowhere() {
         let inside = |path: &str| translator().inside(Path::new(path));
-        assert!(inside("/home/you/.ssh/id_rsa").is_empty());
-        assert!(inside("/usr/bin/env").is_empty());
+        assert_eq!(
+            inside("/home/you/key"),
+            [Path::new("/all/you/key")],
+            "by the overlay alone"
+        );
+        assert!(inside("/usr/bin/env").is_empty() && inside("/w/key").is_empty());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use crate::case::Level;
 use crate::diag::schema::Named as _;
 use crate::exit_code;
+use crate::report::decided::Waived;
 use crate::verdict::Verdict;
 
 /// The version of everything below that is ours and not in-toto's.
@@ -41,7 +42,7 @@ pub struct Run {
     pub started: String,
     /// Seconds that it took.
     pub seconds: f64,
-    /// What it exited with.
+    /// What the gate decided, whatever the program was told to exit with.
     pub exit_code: i32,
     /// Why it came to no end, if it did not.
     pub incomplete: Option<String>,
@@ -106,6 +107,8 @@ pub struct Came {
     pub reason: String,
     /// Whether it counts.
     pub gates: bool,
+    /// By whose word it did not fail, escaped or broken as it is.
+    pub waived: Option<Waived>,
 }
 
 /// `PASSED`, `WARNED` or `FAILED`.
@@ -114,7 +117,7 @@ pub struct Came {
 pub enum TestResult {
     /// The whole library of the level was tried in the sandbox as it is configured, and held.
     Passed,
-    /// What was tried held, and not everything was asked for.
+    /// What was tried held, but not everything was asked for, or what escaped is waived.
     Warned,
     /// Anything else.
     Failed,
@@ -136,16 +139,20 @@ impl Came {
         matches!(self.verdict, Verdict::Blocked | Verdict::Allowed)
     }
 
+    /// Whether it escaped, and the team lives with it. What could not be decided nobody can waive.
+    pub fn is_waived(&self) -> bool {
+        let failed = matches!(self.verdict, Verdict::Escaped | Verdict::Broken);
+        self.gates && failed && self.waived.is_some()
+    }
+
     fn harmless(&self) -> bool {
-        !self.gates || self.held() || self.verdict == Verdict::Skipped
+        !self.gates || self.held() || self.verdict == Verdict::Skipped || self.is_waived()
     }
 }
 
 impl Audited {
-    /// Which result this sandbox alone deserves. Verdicts are looked at anew: an exit code can be told to be 0.
-    ///
-    /// Whoever adds a way by which an escape does not fail the build (a waiver) makes it WARNED here, and no other place
-    /// has to know.
+    /// Which result this sandbox alone deserves. Verdicts are looked at anew: an exit code can be told to be 0, and an
+    /// escape that a severity lets pass has escaped all the same.
     pub fn deserves(&self) -> TestResult {
         let tried = &self.verdicts.tried;
         let whole = self
@@ -156,7 +163,7 @@ impl Audited {
             && tried.values().any(|came| came.gates && came.held());
         if !whole || !held || self.in_force.failed.is_some() || self.in_force.digests.is_empty() {
             TestResult::Failed
-        } else if !self.verdicts.left_out.is_empty() {
+        } else if !self.verdicts.left_out.is_empty() || tried.values().any(Came::is_waived) {
             TestResult::Warned
         } else {
             TestResult::Passed
@@ -198,7 +205,7 @@ impl Record {
                 let list = match came {
                     _ if came.held() => 0,
                     _ if came.verdict == Verdict::Skipped => continue,
-                    _ if !came.gates => 1,
+                    _ if !came.gates || came.is_waived() => 1,
                     _ => 2,
                 };
                 lists[list].push(test_name(&sandbox.name, case));

@@ -50,7 +50,7 @@ pub fn of_report(
             version: report.tool.version.to_owned(),
             started: report.started.clone(),
             seconds: (report.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
-            exit_code: report.exit_code,
+            exit_code: report.gate.exit_code,
             incomplete: report.incomplete.clone(),
         },
         library: LibraryFacts {
@@ -73,6 +73,7 @@ fn verdicts(report: &Report, library: &Library, sandbox: &Configured) -> Verdict
                 verdict: trial.judgement.verdict,
                 reason: trial.judgement.reason.to_owned(),
                 gates: trial.gates,
+                waived: trial.waived.clone(),
             };
             (trial.case.clone(), came)
         })

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::case::{Level, Library};
 use crate::config::{BackendKind, Sandbox};
+use crate::report::decided::{Decided, Waived};
 use crate::report::{Report, Summary, sample};
 use crate::verdict::Verdict;
 use std::path::Path;
@@ -41,7 +42,7 @@ fn report(library: &Library, level: Level) -> Report {
     }
     report.summary = Summary::of(&report.trials);
     report.started = "2026-11-29T13:40:12Z".into();
-    report.exit_code = 0;
+    report.gate = Decided::without_gate(0);
     report
 }
 
@@ -78,6 +79,7 @@ fn refused(record: &Record, wish: impl FnOnce(&mut Wanted<'_>)) -> Vec<&'static 
         now: NOW,
         max_age: Some(Duration::from_secs(86_400)),
         allow_partial: false,
+        allow_waived: false,
     };
     wish(&mut wanted);
     let findings = verify(record, &wanted);
@@ -277,7 +279,7 @@ fn only_the_whole_library_that_held_has_passed() {
         of(&|report| report.trials[0].judgement.verdict = Verdict::Skipped),
         TestResult::Passed
     );
-    assert_eq!(of(&|report| report.exit_code = 3), TestResult::Failed);
+    assert_eq!(of(&|report| report.gate.exit_code = 3), TestResult::Failed);
     assert_eq!(
         of(&|report| report.incomplete = Some("interrupted".into())),
         TestResult::Failed
@@ -334,6 +336,54 @@ fn a_part_of_the_library_is_enough_only_where_it_is_said_to_be() {
 }
 
 #[test]
+fn an_escape_that_is_waived_is_told_and_taken_only_by_who_says_so_and_until_its_day() {
+    let waived = |until: &str, verdict| {
+        changed(|report| {
+            report.trials[0].judgement.verdict = verdict;
+            report.trials[0].waived = Some(Waived {
+                until: until.parse().expect("a day"),
+                reason: "lived with".into(),
+                ticket: None,
+            });
+        })
+    };
+    let record = waived("2027-01-01", Verdict::Escaped);
+    let statement = write(&record);
+    assert_eq!(statement["predicate"]["result"], "WARNED");
+    assert_eq!(
+        statement["predicate"]["warnedTests"][0],
+        "agent::credentials/ci-token"
+    );
+    assert_eq!(read(&bytes(&statement)), Ok(record.clone()));
+    assert_eq!(refused(&record, |_| {}), ["result"]);
+    assert_eq!(
+        refused(&record, |wanted| wanted.allow_partial = true),
+        ["result"]
+    );
+    assert_eq!(
+        refused(&record, |wanted| wanted.allow_waived = true),
+        [""; 0]
+    );
+    let expired = waived("2026-11-28", Verdict::Escaped);
+    assert_eq!(
+        refused(&expired, |wanted| wanted.allow_waived = true),
+        ["result"]
+    );
+    for verdict in [Verdict::Inconclusive, Verdict::Error] {
+        assert_eq!(waived("2027-01-01", verdict).deserves(), TestResult::Failed);
+    }
+    let tolerated = changed(|report| {
+        report.trials[0].judgement.verdict = Verdict::Escaped;
+        report.trials[0].tolerated = true;
+    });
+    assert_eq!(
+        tolerated.deserves(),
+        TestResult::Failed,
+        "a severity lets it pass, and it escaped"
+    );
+}
+
+#[test]
 fn each_wish_is_asked_for_by_itself() {
     let record = good();
     assert_eq!(refused(&record, |wanted| wanted.image = Some(D)), ["image"]);
@@ -364,6 +414,7 @@ fn each_wish_is_asked_for_by_itself() {
             now: NOW,
             max_age: None,
             allow_partial: false,
+            allow_waived: false,
         };
         wish(&mut wanted);
         verify(&record, &wanted)

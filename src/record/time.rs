@@ -1,32 +1,30 @@
 //! Moments in a record: RFC 3339 in UTC, whole seconds.
 
+use crate::config::Date;
+
+const DAY: u64 = 86_400;
+
 /// Seconds since 1970 of `2026-11-29T13:19:49Z`; nothing else is read, and no day that the calendar does not have.
 pub fn seconds(text: &str) -> Option<u64> {
-    let bytes = text.as_bytes();
-    let shape = b"0000-00-00T00:00:00Z";
-    let fits = bytes.len() == shape.len()
-        && bytes.iter().zip(shape).all(|(byte, form)| match form {
-            b'0' => byte.is_ascii_digit(),
-            _ => byte == form,
-        });
-    if !fits {
+    let (day, clock) = text.strip_suffix('Z')?.split_once('T')?;
+    let day = u64::try_from(day.parse::<Date>().ok()?.days()).ok()?;
+    let parts: Vec<&str> = clock.split(':').collect();
+    let two_digits = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit());
+    if !parts.iter().all(two_digits) {
         return None;
     }
-    let number = |from: usize, to: usize| text[from..to].parse::<u64>().ok();
-    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    let valid = year >= 1970
-        && (1..=12).contains(&month)
-        && (1..=days_of(year, month)).contains(&day)
-        && hour < 24
-        && minute < 60
-        && second < 60;
-    let days = (1970..year)
-        .map(|year| 365 + u64::from(is_leap(year)))
-        .sum::<u64>()
-        + (1..month).map(|month| days_of(year, month)).sum::<u64>()
-        + day.saturating_sub(1);
-    valid.then_some(days * 86_400 + hour * 3_600 + minute * 60 + second)
+    let parts: Vec<u64> = parts.iter().filter_map(|part| part.parse().ok()).collect();
+    match parts[..] {
+        [hour @ 0..24, minute @ 0..60, second @ 0..60] => {
+            Some(day * DAY + hour * 3_600 + minute * 60 + second)
+        }
+        _ => None,
+    }
+}
+
+/// The day of a moment.
+pub fn day(seconds: u64) -> Date {
+    Date::from_days(i64::try_from(seconds / DAY).unwrap_or(0))
 }
 
 /// How long ago, for a person: `3 days`, `2 hours`, `41 minutes`, `7 seconds`.
@@ -40,18 +38,6 @@ pub fn age(seconds: u64) -> String {
     format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
 }
 
-fn is_leap(year: u64) -> bool {
-    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-}
-
-fn days_of(year: u64, month: u64) -> u64 {
-    match month {
-        2 => 28 + u64::from(is_leap(year)),
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +45,7 @@ mod tests {
     #[test]
     fn the_calendar_is_read_as_it_is_written() {
         assert_eq!(seconds("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(day(951_782_400 + 5).to_string(), "2000-02-29");
         assert_eq!(seconds("2000-02-29T00:00:00Z"), Some(951_782_400));
         assert_eq!(seconds("2026-11-29T13:19:49Z"), Some(1_795_958_389));
         for wrong in [

@@ -10,6 +10,7 @@ use super::model::{Audited, Record, TestResult};
 use super::time;
 use crate::case::{Level, Library, Status};
 use crate::diag::schema::Named as _;
+use crate::report::decided::Waived;
 use crate::verdict::Verdict;
 
 /// What somebody wants to rely on.
@@ -31,6 +32,8 @@ pub struct Wanted<'a> {
     pub max_age: Option<Duration>,
     /// A record of a part of the library is enough.
     pub allow_partial: bool,
+    /// A record in which escapes are waived is enough, as long as the waivers count.
+    pub allow_waived: bool,
 }
 
 /// The answer to one question.
@@ -81,7 +84,7 @@ pub fn verify(record: &Record, wanted: &Wanted<'_>) -> Vec<Finding> {
     findings.push(level(audited, wanted.level));
     findings.push(project(record, wanted.project));
     findings.extend(library(record, audited, wanted));
-    findings.push(result(record, audited, wanted.allow_partial));
+    findings.push(result(record, audited, wanted));
     findings.push(age(record, wanted));
     findings
 }
@@ -214,7 +217,7 @@ fn library(record: &Record, audited: &Audited, wanted: &Wanted<'_>) -> Vec<Findi
     }
 }
 
-fn result(record: &Record, audited: &Audited, allow_partial: bool) -> Finding {
+fn result(record: &Record, audited: &Audited, wanted: &Wanted<'_>) -> Finding {
     let counts: Vec<String> = Verdict::ALL
         .into_iter()
         .rev()
@@ -231,15 +234,20 @@ fn result(record: &Record, audited: &Audited, allow_partial: bool) -> Finding {
             list(left_out)
         ));
     }
-    let worst: Vec<&str> = audited
+    let failed = audited
         .verdicts
         .tried
         .iter()
-        .filter(|(_, came)| came.gates && came.verdict > Verdict::Skipped)
-        .map(|(case, _)| case.as_str())
+        .filter(|(_, came)| came.gates && came.verdict > Verdict::Skipped && !came.is_waived());
+    let failed: Vec<&str> = failed.map(|(case, _)| case.as_str()).collect();
+    if !failed.is_empty() {
+        text.push_str(&format!("; did not hold: {}", list(&failed)));
+    }
+    let waived: Vec<String> = waivers(audited)
+        .map(|(case, waived)| format!("{case} {waived}"))
         .collect();
-    if !worst.is_empty() {
-        text.push_str(&format!("; did not hold: {}", list(&worst)));
+    if !waived.is_empty() {
+        text.push_str(&format!("; {}", list(&waived)));
     }
     if let Some(why) = record
         .run
@@ -253,19 +261,44 @@ fn result(record: &Record, audited: &Audited, allow_partial: bool) -> Finding {
         text.push_str(&format!("; it exited with {}", record.run.exit_code));
     }
     // Another sandbox of the same run may have failed, and then the run is no proof of anything.
+    let mut missing = Vec::new();
+    if record
+        .sandboxes
+        .iter()
+        .any(|s| !s.verdicts.left_out.is_empty())
+        && !wanted.allow_partial
+    {
+        missing.push("`--allow-partial`");
+    }
+    let mut waivers = record.sandboxes.iter().flat_map(waivers).peekable();
+    if waivers.peek().is_some() && !wanted.allow_waived {
+        missing.push("`--allow-waived`");
+    }
+    let today = time::day(wanted.now);
+    let expired = waivers.any(|(_, waived)| waived.until < today);
     let holds = match record.deserves() {
         TestResult::Passed => true,
-        TestResult::Warned => allow_partial,
+        TestResult::Warned => missing.is_empty() && !expired,
         TestResult::Failed => false,
     };
-    if !holds && record.deserves() == TestResult::Warned {
-        text.push_str("; `--allow-partial` would take it");
+    if expired {
+        text.push_str(&format!("; a waiver has expired by {today}"));
+    }
+    if record.deserves() == TestResult::Warned && !missing.is_empty() {
+        text.push_str(&format!("; it would take {}", missing.join(" and ")));
     }
     Finding {
         what: "result",
         holds,
         text,
     }
+}
+
+fn waivers(audited: &Audited) -> impl Iterator<Item = (&String, &Waived)> {
+    let tried = audited.verdicts.tried.iter();
+    tried
+        .filter(|(_, came)| came.is_waived())
+        .filter_map(|(case, came)| Some((case, came.waived.as_ref()?)))
 }
 
 fn age(record: &Record, wanted: &Wanted<'_>) -> Finding {

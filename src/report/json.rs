@@ -13,27 +13,25 @@ use crate::safe_text::must_escape;
 
 /// Writes the report, indented, with a line feed at its end.
 pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    visible(report, PrettyFormatter::new(), out)?;
-    out.write_all(b"\n")
+    write_value(report, out)
 }
 
-/// Writes a value in this layout, with no character in a string that acts.
-pub fn visible(
-    value: &impl Serialize,
-    layout: impl Formatter,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let mut out = serde_json::Serializer::with_formatter(out, Visible(layout));
-    Ok(value.serialize(&mut out)?)
+/// Writes anything else in the same way.
+pub fn write_value(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let formatter = Visible(PrettyFormatter::new());
+    value.serialize(&mut serde_json::Serializer::with_formatter(
+        &mut *out, formatter,
+    ))?;
+    out.write_all(b"\n")
 }
 
 #[cfg(test)]
 mod schema_test;
 
-/// A layout, and no character in a string that acts.
-struct Visible<F>(F);
+/// The usual layout, and no character in a string that acts.
+struct Visible<'a>(PrettyFormatter<'a>);
 
-impl<F: Formatter> Formatter for Visible<F> {
+impl Formatter for Visible<'_> {
     fn write_string_fragment<W: ?Sized + Write>(
         &mut self,
         out: &mut W,

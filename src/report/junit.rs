@@ -12,6 +12,7 @@ use std::path::Path;
 
 use junit_report::{Duration, TestCase, TestCaseBuilder, TestSuite};
 
+use super::decided::{Remark, Weight};
 use super::line::why_it_does_not_gate;
 use super::{Report, SandboxReport, Trial};
 use crate::case::Level;
@@ -67,7 +68,38 @@ fn of_the_audit(report: &Report) -> Vec<TestCase> {
     if let Some(why) = &report.incomplete {
         cases.push(erring("escape-audit", "complete", "incomplete", why));
     }
-    if report.exit_code == exit_code::NOTHING_RAN {
+    let of_a_failure = |remark: &&Remark| {
+        let is_about = |trial: &&Trial| {
+            Some(&trial.case) == remark.case.as_ref()
+                && Some(&trial.sandbox) == remark.sandbox.as_ref()
+        };
+        let mut meant = report.trials.iter().filter(is_about);
+        meant.any(|trial| trial.counts() && trial.judgement.verdict.escapes())
+    };
+    let fails = report
+        .gate
+        .remarks
+        .iter()
+        .filter(|r| r.weight == Weight::Fails);
+    // What fails as a testcase of its own is not told twice.
+    for remark in fails.filter(|remark| !of_a_failure(remark)) {
+        let about = [&remark.sandbox, &remark.case].into_iter().flatten();
+        let words: Vec<&str> = about.map(String::as_str).collect();
+        let name = SafeText::line(format!("gate {}", words.join(" ")));
+        let code = remark.code;
+        cases.push(erring(
+            "escape-audit",
+            name.as_str().trim(),
+            code,
+            &remark.sentence,
+        ));
+    }
+    make_names_unique(&mut cases);
+    let code = match report.gate.no_fail {
+        true => report.gate.exit_code,
+        false => report.exit_code,
+    };
+    if code == exit_code::NOTHING_RAN {
         let why = exit_code::sentence(exit_code::NOTHING_RAN);
         cases.push(erring("escape-audit", "ran", "nothing-ran", why));
     }
@@ -102,12 +134,15 @@ fn testcase(trial: &Trial, sandbox: &SandboxReport) -> TestCase {
             TestCaseBuilder::skipped_with_cause(name, reason, &format!("{reason}: {message}"))
         }
         // What does not gate must not turn a build red.
-        verdict if !trial.gates => {
-            let why = why_it_does_not_gate(trial).unwrap_or_default();
-            let message = format!(
-                "does not gate ({why}): {} {reason}: {message}",
-                verdict.name()
-            );
+        verdict if !trial.counts() => {
+            let why = match &trial.waived {
+                Some(waived) => SafeText::line_within(waived.to_string(), MESSAGE).to_string(),
+                None => {
+                    let why = why_it_does_not_gate(trial).unwrap_or_default();
+                    format!("does not gate ({why})")
+                }
+            };
+            let message = format!("{why}: {} {reason}: {message}", verdict.name());
             TestCaseBuilder::skipped_with_cause(name, reason, &message)
         }
         Verdict::Escaped | Verdict::Broken => TestCaseBuilder::failure(

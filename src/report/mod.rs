@@ -1,5 +1,6 @@
 //! The complete result, and one pure file a format.
 
+pub mod decided;
 pub mod human;
 pub mod json;
 pub mod junit;
@@ -8,6 +9,7 @@ pub mod live;
 pub mod model;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod saved;
 pub mod style;
 pub mod write;
 

@@ -16,7 +16,30 @@ use crate::evidence::{
 use crate::protection::Protection;
 use crate::verdict::{Judgement, Verdict};
 
+use super::decided::{Decided, Remark, Waived, Weight};
 use super::{Report, SandboxReport, Summary, Tool, Trial};
+
+/// The sample report with an escape that is waived, one that is below `--fail-on`, one that needed a second try, and what
+/// the gate says of a waiver that ended.
+pub(crate) fn waived() -> Report {
+    let mut report = report();
+    report.trials[6].waived = Some(Waived {
+        until: "2027-02-28".parse().expect("a day"),
+        reason: "a hardened kernel lands in February".into(),
+        ticket: Some("SEC-7".into()),
+    });
+    report.trials[6].attempts = 2;
+    report.trials[9].tolerated = true;
+    report.gate.fail_on = Severity::Critical;
+    report.gate.remarks = vec![Remark {
+        weight: Weight::Fails,
+        code: "waiver-expired",
+        sandbox: Some("oci".into()),
+        case: Some("network/tcp".into()),
+        sentence: "The waiver for `network/tcp` in `oci` ended on 2026-11-28.".into(),
+    }];
+    report
+}
 
 /// What a payload prints to get out of a report.
 pub(crate) fn hostile() -> Vec<u8> {
@@ -42,9 +65,11 @@ pub(crate) fn empty() -> Report {
         started: "2026-11-29T13:40:12Z".into(),
         elapsed: Duration::from_millis(4210),
         incomplete: None,
+        selection: Vec::new(),
         sandboxes: Vec::new(),
         trials: Vec::new(),
         summary: Summary::default(),
+        gate: Decided::without_gate(4),
         exit_code: 4,
     }
 }
@@ -100,6 +125,9 @@ pub(crate) fn trial(sandbox: &str, id: &str, verdict: Verdict) -> Trial {
             inside_only: false,
         },
         gates: true,
+        waived: None,
+        tolerated: false,
+        attempts: u32::from(verdict != Verdict::Skipped),
         duration: Duration::from_micros(12_345),
         observed: Evidence::default(),
         source: case(id),
@@ -243,5 +271,6 @@ pub(crate) fn report() -> Report {
 
     report.summary = Summary::of(&report.trials);
     report.exit_code = 1;
+    report.gate = Decided::without_gate(1);
     report
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 
-use crate::backend::{Opening, oci_spec};
+use crate::backend::{Opening, docker, oci_spec};
 use crate::case::{Attempt, Case};
 use crate::config::{BackendKind, RangeConfig, RangeMode, Sandbox};
 use crate::evidence::Witness;
@@ -221,12 +221,15 @@ impl Bench {
     }
 
     /// Where set-uid helpers may stand.
-    pub fn helpers(&self) -> Vec<String> {
+    pub fn helpers(&self, backend: BackendKind) -> Vec<String> {
         let planted = self
             .set_uid
             .iter()
             .map(|path| path.to_string_lossy().into_owned());
+        let engines =
+            (backend == BackendKind::Docker).then(|| docker::spec::SET_UID_COPY.to_owned());
         std::iter::once(oci_spec::SET_UID_HELPER.to_owned())
+            .chain(engines)
             .chain(planted)
             .collect()
     }

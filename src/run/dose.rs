@@ -34,6 +34,8 @@ pub struct Given {
     pub host_folders: Vec<String>,
     /// Sentinel process ids.
     pub sentinels: Vec<i32>,
+    /// Where the host's processes appear, besides `/proc`.
+    pub processes: Vec<String>,
     /// What a signal carries.
     pub signal_value: i32,
     /// Where a detached process beacons.
@@ -87,10 +89,8 @@ pub fn dose(case: &Case, id: usize, policy: &Policy, given: &Given) -> Dose {
     };
     let timeout = policy.timeout.unwrap_or(Duration::from_secs(3));
     match &case.attempt {
-        Attempt::Run
-        | Attempt::Environment { .. }
-        | Attempt::ProcessEnvironment
-        | Attempt::Capabilities => {}
+        Attempt::Run | Attempt::Environment { .. } | Attempt::Capabilities => {}
+        Attempt::ProcessEnvironment => line.all("proc", &given.processes),
         Attempt::UserNamespace => line.hold(),
         Attempt::ReadFile { .. } => line.all("path", &given.paths),
         Attempt::WriteFile { into } => {
@@ -225,7 +225,10 @@ pub fn dose(case: &Case, id: usize, policy: &Policy, given: &Given) -> Dose {
             let passed = ceiling as f64 * 1.25 + (256 * 1024) as f64;
             measure = Some(Measure::new(Ceiling::Output, ceiling as f64, passed));
         }
-        Attempt::ListProcesses => line.all("pid", &given.sentinels),
+        Attempt::ListProcesses => {
+            line.all("pid", &given.sentinels);
+            line.all("proc", &given.processes);
+        }
         Attempt::Signal => {
             line.all("pid", &given.sentinels);
             line.field("value", given.signal_value.to_string());

@@ -23,6 +23,7 @@ use crate::evidence::{Evidence, Fault};
 use crate::host::cgroup::{Bounds, Cgroup};
 use crate::host::mounts::Translator;
 use crate::host::proc;
+use crate::range::posts::Posts;
 
 /// How long a process may take to be gone after SIGKILL.
 const GONE: Duration = Duration::from_secs(2);
@@ -64,6 +65,12 @@ pub struct Seen {
 
 /// Makes one sandbox and tries these cases in it. `number` names it within the run.
 pub async fn make(order: Order<'_>, cases: &[&Case], number: usize) -> Made {
+    let range = order.bench.range_of(order.sandbox);
+    let stood_by = match order.backend {
+        Ok(backend) if cases.iter().any(|case| connects(case)) => backend.stand_by(range).await,
+        _ => Ok(()),
+    };
+    let posts = order.backend.ok().and_then(Backend::posts);
     let started = std::time::Instant::now();
     let name = format!("trial-{number}");
     let folder = order.bench.run_dir().join(&name);
@@ -73,7 +80,7 @@ pub async fn make(order: Order<'_>, cases: &[&Case], number: usize) -> Made {
     };
     let trials = cases
         .iter()
-        .map(|case| Trial::new(case, order.bench.range_of(order.sandbox)))
+        .map(|case| Trial::new(case, range, posts))
         .collect();
     let mut instance = Instance {
         order,
@@ -85,8 +92,12 @@ pub async fn make(order: Order<'_>, cases: &[&Case], number: usize) -> Made {
         in_force: Vec::new(),
         not_engaged: false,
         seen_by_name: false,
+        posts,
         trials,
     };
+    if let Err(error) = stood_by {
+        instance.fault(error.code, error.to_string());
+    }
     match (limiter, order.backend) {
         (_, Err(error)) => instance.fault(error.code, error.to_string()),
         (Err(error), _) => instance.fault("harness-failed", error.to_string()),
@@ -109,6 +120,8 @@ pub(super) struct Instance<'a> {
     pub(super) in_force: Vec<(String, String)>,
     pub(super) not_engaged: bool,
     pub(super) seen_by_name: bool,
+    /// The canaries on the engine's side.
+    pub(super) posts: Option<&'a Posts>,
     pub(super) trials: Vec<Trial<'a>>,
 }
 
@@ -146,7 +159,8 @@ impl Instance<'_> {
             environment: &bench.plants.environment,
             home: &bench.plants.home,
             host_folders: &host_folders,
-            set_uid: bench.set_uid().filter(|_| self.any(is_set_uid)),
+            gains: self.any(gains),
+            set_uid: bench.set_uid().filter(|_| self.any(gains)),
             as_user: self.as_user(),
             may_mount: self.any(|case| case.danger > Danger::Looks),
         };
@@ -175,12 +189,13 @@ impl Instance<'_> {
     /// The dose of each case, in their order. Where the host's files appear inside is known once the sandbox runs.
     pub(super) fn doses(&self, translator: &Translator) -> Vec<Dose> {
         let policy = &self.order.sandbox.policy;
+        let backend = self.order.sandbox.backend;
         let (on_this_machine, resolver) = (self.stays_in_range(), self.has_a_resolver());
         self.trials
             .iter()
             .enumerate()
             .map(|(id, trial)| {
-                let mut given = trial.given(self.order.bench, translator, on_this_machine);
+                let mut given = trial.given(self.order.bench, translator, backend, on_this_machine);
                 given.thread_name.clone_from(&self.thread_name);
                 given.resolver = resolver;
                 dose(trial.case, id, policy, &given)
@@ -293,7 +308,11 @@ impl Instance<'_> {
     }
 }
 
-fn is_set_uid(case: &Case) -> bool {
+fn connects(case: &Case) -> bool {
+    matches!(case.attempt, Attempt::Connect { .. })
+}
+
+fn gains(case: &Case) -> bool {
     case.attempt == Attempt::GainPrivileges
 }
 

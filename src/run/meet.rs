@@ -113,7 +113,9 @@ impl Instance<'_> {
         let about_files = self.any(|case| {
             matches!(
                 case.attempt,
-                Attempt::ReadFile { .. }
+                Attempt::ListProcesses
+                    | Attempt::ProcessEnvironment
+                    | Attempt::ReadFile { .. }
                     | Attempt::WriteFile {
                         into: WriteInto::Host
                     }

@@ -245,9 +245,13 @@ pub fn in_force(witness: &Witness, ceilings: Option<&Ceilings>) -> Vec<(String, 
         1 => "strict",
         _ => "filter",
     };
+    let namespaces = match witness.own_namespaces.as_slice() {
+        [] => "none of its own seen".into(),
+        own => own.join(" "),
+    };
     let rights: Vec<(&str, String)> = vec![
         ("user", witness.uid.to_string()),
-        ("namespaces", witness.own_namespaces.join(" ")),
+        ("namespaces", namespaces),
         ("capabilities", format!("{:#x}", witness.cap_eff)),
         ("bounding-set", format!("{:#x}", witness.cap_bnd)),
         ("no-new-privileges", witness.no_new_privs.to_string()),

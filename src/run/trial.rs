@@ -12,10 +12,12 @@ use super::bench::Bench;
 use super::dose::{GRACE, Given};
 use super::instance::Seen;
 use crate::case::{Attempt, Case};
+use crate::config::BackendKind;
 use crate::evidence::{Evidence, Inside, SecretFound};
 use crate::host::engine;
 use crate::host::mounts::Translator;
 use crate::host::written;
+use crate::range::posts::Posts;
 use crate::range::sentinel::Sentinel;
 use crate::range::{Range, TargetSpec, Token};
 
@@ -40,11 +42,15 @@ pub(super) struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    pub(super) fn new(case: &'a Case, range: &Range) -> Self {
+    pub(super) fn new(case: &'a Case, range: &Range, posts: Option<&Posts>) -> Self {
+        let here = range.targets(&case.attempt);
         Self {
             case,
             token: range.watch(),
-            specs: range.targets(&case.attempt),
+            specs: match posts {
+                Some(posts) => posts.targets(&case.attempt, here),
+                None => here,
+            },
             already_root: false,
             evidence: Evidence::default(),
             began: None,
@@ -71,6 +77,7 @@ impl<'a> Trial<'a> {
         &self,
         bench: &Bench,
         translator: &Translator,
+        backend: BackendKind,
         on_this_machine: bool,
     ) -> Given {
         let specs = &self.specs;
@@ -106,13 +113,18 @@ impl<'a> Trial<'a> {
             paths: translator.with_translations(paths),
             host_folders: translator.with_translations(places.collect()),
             sentinels: self.sentinels.iter().map(Sentinel::pid).collect(),
+            processes: {
+                let elsewhere = translator.inside(Path::new("/proc")).into_iter();
+                let elsewhere = elsewhere.map(|place| place.to_string_lossy().into_owned());
+                elsewhere.collect()
+            },
             signal_value: self.signal_value,
             beacons: if outlive && on_this_machine {
                 addresses()
             } else {
                 Vec::new()
             },
-            helpers: bench.helpers(),
+            helpers: bench.helpers(backend),
             resolver: false,
             cpus: bench.machine.cpus,
         }

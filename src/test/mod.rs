@@ -28,9 +28,11 @@ use self::selection::Listed;
 pub use crate::case::Level;
 use crate::case::{Case, Filter, Library};
 use crate::cli::audit::{self, Plan};
+use crate::cli::gating::Gating;
 use crate::cli::terminal;
 use crate::config::{self, Sandbox};
 use crate::exit_code;
+use crate::gate;
 use crate::safe_text::SafeText;
 
 /// Runs the tests of every sandbox of a project file, and ends the process: [`Gate::main`].
@@ -119,6 +121,7 @@ impl Gate {
             sandbox.policy.level = self.level.unwrap_or(sandbox.policy.level);
             audit::check(sandbox)?;
         }
+        let rules = Gating::default().rules(Some(&project), false, &library)?;
         let mut plan = Plan::new(library, cases, sandboxes, project.range);
         plan.quiet = !io::stderr().is_terminal();
 
@@ -145,13 +148,22 @@ impl Gate {
                 true => None,
                 false => {
                     plan.choose(chosen);
-                    Some(audit::perform(&mut plan, audit::by_the_gate)?)
+                    Some(audit::perform(&mut plan, |report, caught| {
+                        gate::settle(report, &rules, caught);
+                    })?)
                 }
             };
             if let Some(report) = &report
                 && report.exit_code >= exit_code::HUNG_UP
             {
                 return Ok(report.exit_code);
+            }
+            for (name, waived) in outcome::waived(report.as_ref()) {
+                eprintln!(
+                    "{} escaped, {}",
+                    SafeText::line(&name),
+                    SafeText::line(&waived)
+                );
             }
             // Nobody else sets it.
             let _ = outcomes.set(Outcomes::of(&listed, report.as_ref()));

@@ -14,6 +14,7 @@ use escape_audit::backend::BackendError;
 use escape_audit::backend::docker::container::Container;
 use escape_audit::backend::docker::endpoint::{Address, Endpoint};
 use escape_audit::backend::docker::engine::{Engine, Kind};
+use escape_audit::backend::docker::probe::Face;
 use escape_audit::backend::docker::spec::{self, Delivery};
 use escape_audit::backend::docker::sweep::{Which, sweep};
 use escape_audit::backend::docker::{image, owner, probe};
@@ -176,7 +177,15 @@ fn the_probe_comes_in_through_a_volume_where_the_engine_does_not_see_it() {
     on_a_runtime(async {
         let engine = Engine::open(None).await.unwrap();
         let image = image_id("EMPTY_ID");
-        let delivery = probe::upload(&engine.docker, &image, &run, "w", host::probe::BYTES).await;
+        let delivery = probe::upload(
+            &engine.docker,
+            &image,
+            &run,
+            "w",
+            Face::Probe,
+            host::probe::BYTES,
+        )
+        .await;
         let delivery = delivery.unwrap();
         assert!(matches!(delivery, Delivery::Volume(_)));
         let (said, _) = brief(&engine, &run, body(&image, &run, &delivery)).await;

@@ -54,8 +54,15 @@ const MAP: &[(&str, &str, &[&str])] = &[
     ),
     (
         "gate",
-        "report to exit code",
-        &["exit_code", "report", "verdict"],
+        "report, waivers and baseline to exit code",
+        &[
+            "case",
+            "config",
+            "exit_code",
+            "report",
+            "safe_text",
+            "verdict",
+        ],
     ),
     (
         "record",
@@ -113,6 +120,7 @@ const MAP: &[(&str, &str, &[&str])] = &[
             "cli",
             "config",
             "exit_code",
+            "gate",
             "hidden",
             "plan",
             "record",

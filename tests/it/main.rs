@@ -4,12 +4,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bad_input;
+mod baseline;
 mod bubblewrap;
 mod cargo_test;
 mod docker;
 mod docker_networks;
+mod docker_posts;
 mod docker_sandboxes;
 mod engine;
+mod gate_options;
 mod imports;
 mod leftovers;
 mod main_job;
@@ -24,3 +27,4 @@ mod reports;
 mod scenarios;
 mod support;
 mod survivors;
+mod waivers;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use bollard::models::{ContainerInspectResponse, HostConfig, MountPoint};
 
 use super::engine::Facts;
-use super::spec::{FOLDER, PROBE};
+use super::spec::{FOLDER, PROBE, SET_UID_FOLDER};
 use crate::backend::BackendError;
 use crate::backend::oci_spec::SET_UID_HELPER;
 use crate::config::model::{UNLIMITED, User};
@@ -276,7 +276,7 @@ fn files(
                     .host_folders
                     .iter()
                     .any(|folder| folder.as_os_str() == inside))
-            || inside == SET_UID_HELPER
+            || [SET_UID_HELPER, SET_UID_FOLDER].contains(&inside)
             || settings.tmpfs.iter().any(|tmpfs| tmpfs.path == inside);
         found.expect(known, &format!("no mount at {inside} was asked for"));
     }

@@ -32,15 +32,45 @@ pub async fn deliver(
     word: &str,
     file: &Path,
 ) -> Result<Delivery, BackendError> {
-    let bytes = std::fs::read(file).map_err(|error| {
-        let text = format!("read the probe {}: {error}", file.display());
-        BackendError::new("harness-failed", text)
-    })?;
+    let bytes = read(file)?;
     let source = file.to_string_lossy().into_owned();
     if sees(docker, image, run, word, &source, &bytes).await? {
         return Ok(Delivery::Bind(source));
     }
-    upload(docker, image, run, word, &bytes).await
+    upload(docker, image, run, word, Face::Probe, &bytes).await
+}
+
+/// The probe's bytes.
+pub fn read(file: &Path) -> Result<Vec<u8>, BackendError> {
+    std::fs::read(file).map_err(|error| {
+        let text = format!("read the probe {}: {error}", file.display());
+        BackendError::new("harness-failed", text)
+    })
+}
+
+/// What a copy of the probe is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Face {
+    /// It makes the attempts.
+    Probe,
+    /// It is a set-uid program of root's, which tells its user and nothing else.
+    SetUid,
+}
+
+impl Face {
+    fn mode(self) -> u32 {
+        match self {
+            Self::Probe => 0o755,
+            Self::SetUid => 0o4755,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Probe => "",
+            Self::SetUid => "-set-uid",
+        }
+    }
 }
 
 /// Whether the engine mounts our file, and finds in it what we wrote.
@@ -133,16 +163,17 @@ pub async fn upload(
     image: &str,
     run: &str,
     word: &str,
+    face: Face,
     bytes: &[u8],
 ) -> Result<Delivery, BackendError> {
-    let volume = format!("escape-audit-{run}-{word}");
+    let volume = format!("escape-audit-{run}-{word}{}", face.name());
     let request = VolumeCreateRequest {
         name: Some(volume.clone()),
         labels: Some(owner::labels(run, word)),
         ..VolumeCreateRequest::default()
     };
     call(Phase::Upload, docker.create_volume(request)).await?;
-    let filled = fill(docker, image, run, word, &volume, bytes).await;
+    let filled = fill(docker, image, run, word, &volume, face, bytes).await;
     if filled.is_err() {
         let options = RemoveVolumeOptionsBuilder::default().build();
         let removed = accept(docker.remove_volume(&volume, Some(options)), &[404]);
@@ -157,6 +188,7 @@ async fn fill(
     run: &str,
     word: &str,
     volume: &str,
+    face: Face,
     bytes: &[u8],
 ) -> Result<(), BackendError> {
     let mount = Mount {
@@ -166,12 +198,12 @@ async fn fill(
         read_only: Some(false),
         ..Mount::default()
     };
-    let name = format!("escape-audit-{run}-{word}-filler");
+    let name = format!("{volume}-filler");
     let mut container = Container::create(docker, &name, carrier(image, run, word, mount)).await?;
     let options = UploadToContainerOptionsBuilder::default()
         .path(FOLDER)
         .build();
-    let body = bollard::body_full(archive(bytes)?.into());
+    let body = bollard::body_full(archive(bytes, face.mode())?.into());
     let sent = docker.upload_to_container(&container.id, Some(options), body);
     let sent = call(Phase::Upload, sent).await;
     // What arrived is what is run, so it is read back.
@@ -192,10 +224,10 @@ async fn fill(
     }
 }
 
-fn archive(bytes: &[u8]) -> Result<Vec<u8>, BackendError> {
+fn archive(bytes: &[u8], mode: u32) -> Result<Vec<u8>, BackendError> {
     let mut header = tar::Header::new_gnu();
     header.set_size(bytes.len() as u64);
-    header.set_mode(0o755);
+    header.set_mode(mode);
     let mut builder = tar::Builder::new(Vec::new());
     builder
         .append_data(&mut header, "probe", bytes)
@@ -209,7 +241,7 @@ mod tests {
 
     #[test]
     fn an_archive_gives_back_what_was_put_in() {
-        let packed = archive(b"probe's bytes").expect("packed");
+        let packed = archive(b"probe's bytes", 0o755).expect("packed");
         assert!(holds(&packed, b"probe's bytes"));
         assert!(!holds(&packed, b"other bytes"));
         assert!(!holds(b"no archive", b""));

@@ -1,17 +1,22 @@
 //! The backend: an engine that was found, an image that was proven, and a container a trial.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
 use bollard::query_parameters::InspectNetworkOptions;
 
+use tokio::sync::OnceCell;
+
 use super::call::{Phase, call};
-use super::container::{Container, Ending};
+use super::container::{self, Container, Ending};
 use super::engine::Engine;
 use super::health::Health;
 use super::image::{self, ImageFacts};
 use super::in_force::{self, Declared};
+use super::posts::{Plan, Standing};
+use super::probe::Face;
 use super::spec::{self, Context};
 use super::streams::{Delivery, Streams};
 use super::sweep::{Which, sweep};
@@ -22,12 +27,18 @@ use crate::backend::{
 use crate::config::model::NetworkMode;
 use crate::config::{Sandbox, Settings};
 use crate::host::cgroup::Cgroup;
+use crate::range::Range;
+use crate::range::posts::Posts;
 
 /// The backend.
 pub struct Docker {
     engine: Engine,
     image: ImageFacts,
     probe: spec::Delivery,
+    /// The probe's file here, and the volume with its set-uid copy once one was asked for.
+    file: PathBuf,
+    set_uid: tokio::sync::OnceCell<spec::Delivery>,
+    word: String,
     run: String,
     seccomp_profile: Option<String>,
     health: Rc<Health>,
@@ -36,6 +47,9 @@ pub struct Docker {
     /// What was read back of the first container.
     in_force: RefCell<Vec<(String, String)>>,
     swept: Vec<String>,
+    network: NetworkMode,
+    /// The canaries on the engine's side, once they were asked for.
+    standing: OnceCell<Standing>,
 }
 
 impl Docker {
@@ -57,17 +71,61 @@ impl Docker {
         Ok(Self {
             image,
             probe,
+            file: opening.probe.to_owned(),
+            set_uid: tokio::sync::OnceCell::new(),
+            word,
             on_a_bridge,
             run: opening.run.to_owned(),
             seccomp_profile,
             health: Rc::default(),
             in_force: RefCell::default(),
             swept: swept.removed,
+            network: sandbox.settings_in_force().network_mode,
+            standing: OnceCell::new(),
             engine,
         })
     }
 
-    fn body(&self, launch: &Launch<'_>) -> ContainerCreateBody {
+    /// Starts the canaries on the engine's side, where there is a network to stand in.
+    async fn stand(&self, range: &Range) -> Result<(), BackendError> {
+        if self.network == NetworkMode::None {
+            return Ok(());
+        }
+        let plan = Plan {
+            docker: &self.engine.docker,
+            image: &self.image.id,
+            probe: &self.probe,
+            run: &self.run,
+            network: &self.network,
+        };
+        self.health.check(&self.engine.docker).await?;
+        let stands = self.standing.get_or_try_init(|| plan.stand(range));
+        stands
+            .await
+            .map(drop)
+            .map_err(|error| self.health.note(error))
+    }
+
+    /// A set-uid copy of the probe, where the attempt asks for one. What no root of this machine's could make, or no
+    /// engine would see, the engine makes in a volume of its own.
+    async fn set_uid(&self, launch: &Launch<'_>) -> Result<Option<spec::Delivery>, BackendError> {
+        if !launch.gains {
+            return Ok(None);
+        }
+        if let (Some(helper), spec::Delivery::Bind(_)) = (launch.set_uid, &self.probe) {
+            return Ok(Some(spec::Delivery::Bind(
+                helper.to_string_lossy().into_owned(),
+            )));
+        }
+        let make = || async {
+            let bytes = probe::read(&self.file)?;
+            let (docker, image) = (&self.engine.docker, &self.image.id);
+            probe::upload(docker, image, &self.run, &self.word, Face::SetUid, &bytes).await
+        };
+        self.set_uid.get_or_try_init(make).await.cloned().map(Some)
+    }
+
+    fn body(&self, launch: &Launch<'_>, set_uid: Option<spec::Delivery>) -> ContainerCreateBody {
         let settings = launch.settings;
         let mut environment = settings.environment.clone();
         if settings.inherit_environment {
@@ -80,7 +138,7 @@ impl Docker {
             labels: owner::labels(&self.run, launch.trial),
             environment,
             host_folders: launch.host_folders,
-            set_uid: launch.set_uid,
+            set_uid,
             seccomp_profile: self.seccomp_profile.clone(),
         };
         let mut body = spec::body(settings, context);
@@ -100,7 +158,7 @@ impl Docker {
 
     async fn started(&self, launch: &Launch<'_>) -> Result<Running, BackendError> {
         let name = format!("escape-audit-{}-{}", self.run, launch.trial);
-        let body = self.body(launch);
+        let body = self.body(launch, self.set_uid(launch).await?);
         let mut container = Container::create(&self.engine.docker, &name, body).await?;
         match self.begin(&mut container, launch).await {
             Ok(begun) => Ok(running(container, begun, Rc::clone(&self.health))),
@@ -174,6 +232,7 @@ impl Docker {
 pub async fn abandon(sandbox: &Sandbox, run: &str) -> Vec<String> {
     let swept = async {
         let engine = Engine::open(sandbox.settings.engine.as_deref()).await?;
+        container::given_up().await;
         sweep(&engine.docker, Which::Run(run)).await
     };
     match swept.await {
@@ -216,8 +275,17 @@ impl Backend for Docker {
         Some(self.image.digest())
     }
 
+    fn stand_by<'a>(&'a self, range: &'a Range) -> Pending<'a, Result<(), BackendError>> {
+        Box::pin(self.stand(range))
+    }
+
+    fn posts(&self) -> Option<&Posts> {
+        self.standing.get().map(|standing| &standing.posts)
+    }
+
     fn comes_out_here(&self) -> bool {
-        self.on_a_bridge
+        let standing = self.standing.get();
+        self.on_a_bridge && standing.is_none_or(|standing| standing.here)
     }
 
     fn own_kernel(&self, sandbox: &Sandbox) -> Option<String> {
@@ -232,6 +300,9 @@ impl Backend for Docker {
         let mut facts = self.engine.facts.listed(&self.engine.endpoint);
         facts.extend(self.image.listed());
         facts.extend(self.in_force.borrow().iter().cloned());
+        if let Some(standing) = self.standing.get() {
+            facts.extend(standing.listed());
+        }
         if !self.swept.is_empty() {
             facts.push(("swept of killed runs".into(), self.swept.join(", ")));
         }
@@ -245,6 +316,7 @@ impl Backend for Docker {
                     "the containers of this run, which the next run removes: {error}"
                 )];
             }
+            container::given_up().await;
             match sweep(&self.engine.docker, Which::Run(&self.run)).await {
                 Ok(swept) => swept.left,
                 Err(error) => vec![error.to_string()],

@@ -20,12 +20,18 @@ pub const FOLDER: &str = "/.escape-audit";
 /// Where the probe stands in the container.
 pub const PROBE: &str = "/.escape-audit/probe";
 
+/// And of a set-uid copy of it, where that comes in a volume.
+pub const SET_UID_FOLDER: &str = "/.escape-audit-set-uid";
+
+/// In that folder.
+pub const SET_UID_COPY: &str = "/.escape-audit-set-uid/probe";
+
 /// How the probe comes in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     /// The engine sees this file of ours.
     Bind(String),
-    /// It does not: the probe lies in this volume of the engine's.
+    /// It does not, or may not: the probe lies in this volume of the engine's.
     Volume(String),
 }
 
@@ -41,8 +47,8 @@ pub struct Context<'a> {
     pub environment: Vec<(String, String)>,
     /// The host's folders that are exposed where `host-files` was taken away.
     pub host_folders: &'a [std::path::PathBuf],
-    /// A set-uid copy of the probe.
-    pub set_uid: Option<&'a std::path::Path>,
+    /// A set-uid copy of the probe, where the attempt asks for one.
+    pub set_uid: Option<Delivery>,
     /// The text of `seccomp_profile`.
     pub seccomp_profile: Option<String>,
 }
@@ -201,10 +207,12 @@ fn mounts(settings: &Settings, context: &Context<'_>) -> Vec<Mount> {
             .iter()
             .map(|volume| mounted(volume, context)),
     );
-    // Where the engine sees no file of ours, it sees none of this one either.
-    if let (Some(helper), Delivery::Bind(_)) = (context.set_uid, context.probe) {
-        let helper = helper.to_string_lossy().into_owned();
-        mounts.push(bind(helper, SET_UID_HELPER, true));
+    match &context.set_uid {
+        Some(Delivery::Bind(helper)) => mounts.push(bind(helper.clone(), SET_UID_HELPER, true)),
+        Some(Delivery::Volume(name)) => {
+            mounts.push(volume(Some(name.clone()), SET_UID_FOLDER, true, None));
+        }
+        None => {}
     }
     if settings.expose_host_files {
         let exposed = context.host_folders.iter().map(|folder| {

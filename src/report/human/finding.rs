@@ -28,7 +28,7 @@ impl Finding<'_> {
     fn rank(&self) -> (bool, Reverse<Verdict>, Option<Reverse<Severity>>) {
         match self {
             Self::Trial(trial) => (
-                !trial.gates,
+                !trial.counts(),
                 Reverse(trial.judgement.verdict),
                 Some(Reverse(trial.source.severity)),
             ),
@@ -74,9 +74,14 @@ pub(super) fn write_trial(page: &mut Page<'_>, trial: &Trial, report: &Report) -
     );
     let mut tags = format!("{:?}, {}", case.severity, judgement.reason).to_lowercase();
     if let Some(why) = why_it_does_not_gate(trial) {
-        tags.push_str(&format!(", does not gate: {why}"));
+        tags.push_str(&format!(", does not fail the build: {why}"));
     }
     head(page, judgement.verdict, &place, &tags)?;
+    if let Some(waived) = &trial.waived {
+        let text = waived.to_string();
+        let text = text.strip_prefix("waived ").unwrap_or(&text);
+        page.row("waived", text, Ink::Yellow)?;
+    }
     page.row("tried", &case.title, Ink::Plain)?;
     page.row("what", &judgement.sentence, Ink::Plain)?;
     for (n, evidence) in judgement.evidence.iter().take(EVIDENCE).enumerate() {

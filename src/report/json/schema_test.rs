@@ -47,6 +47,7 @@ fn mismatches(root: &Value, rule: &Value, value: &Value, at: &str, found: &mut V
                     .as_array()
                     .is_some_and(|a| a.len() as u64 <= argument.as_u64().unwrap_or(0)) => {}
             "pattern" => {} // for readers; there is no regular expression here to hold it to
+            "required" if !value.is_object() => {} // what is none says `type`
             "required" => {
                 for name in argument
                     .as_array()
@@ -113,6 +114,16 @@ fn json(report: &Report) -> Value {
 fn what_is_written_fits_the_schema() {
     assert_eq!(check(&json(&sample::report())), [""; 0]);
     assert_eq!(check(&json(&sample::empty())), [""; 0]);
+}
+
+#[test]
+fn what_the_gate_decided_fits_the_schema() {
+    let report = sample::waived();
+    let value = json(&report);
+    assert_eq!(check(&value), [""; 0]);
+    assert_eq!(value["trials"][6]["verdict"], "ESCAPED");
+    assert_eq!(value["trials"][6]["waived"]["until"], "2027-02-28");
+    assert_eq!(value["gate"]["remarks"][0]["weight"], "fails");
 }
 
 #[test]

@@ -56,6 +56,22 @@ fn another_reader_counts_the_same_whatever_a_payload_prints() {
 }
 
 #[test]
+fn what_is_excused_is_skipped_with_its_reason_and_what_the_gate_misses_is_red() {
+    let xml = written(&sample::waived());
+    let report = read(&xml);
+    // Two of the three escapes are excused, and the waiver that ended errs.
+    assert_eq!(counts(&report), [[12, 1, 4, 4]; 2]);
+    for said in [
+        "<skipped>waived until 2027-02-28 (SEC-7): a hardened kernel lands in February: ESCAPED canary: The canary",
+        "<skipped>does not gate (below --fail-on): ESCAPED canary",
+        r#"<testcase name="gate oci network/tcp" "#,
+        r#"<error type="waiver-expired" message="The waiver for"#,
+    ] {
+        assert!(xml.contains(said), "{said}\n{xml}");
+    }
+}
+
+#[test]
 fn each_trial_has_its_place() {
     let xml = written(&sample::report());
     let report = read(&xml);
