@@ -31,6 +31,22 @@ pub fn text(value: &Value) -> String {
     }
 }
 
+/// The same value with its numbers as [`text`] writes them, so that a simple tool that sorts members comes to the same hash.
+pub fn plain(value: Value) -> Value {
+    match value {
+        Value::Array(items) => items.into_iter().map(plain).collect(),
+        Value::Object(members) => {
+            let members = members.into_iter();
+            members.map(|(name, value)| (name, plain(value))).collect()
+        }
+        Value::Number(number) => {
+            let whole = numeral(&number).parse::<i64>();
+            whole.map_or(Value::Number(number), Value::from)
+        }
+        other => other,
+    }
+}
+
 /// SHA-256 of [`text`], in hexadecimal.
 pub fn sha256(value: &Value) -> String {
     hex(text(value).as_bytes())
@@ -63,6 +79,9 @@ mod tests {
         assert_eq!(text(&value), form);
         assert_eq!(text(&serde_json::from_str(form).expect("JSON")), form);
         assert_eq!(sha256(&value), hex(form.as_bytes()));
+        let plain = plain(value);
+        assert_eq!(plain.to_string(), form, "a map that is sorted already");
+        assert_eq!(plain["b"][0].to_string(), "1");
     }
 
     #[test]

@@ -238,7 +238,7 @@ fn digested(name: &str, digest: &str) -> Descriptor {
 
 fn annotated(name: &str, content: Value) -> Descriptor {
     let digest = canonical::sha256(&content);
-    let Value::Object(annotations) = content else {
+    let Value::Object(annotations) = canonical::plain(content) else {
         return digested(name, &digest);
     };
     Descriptor {

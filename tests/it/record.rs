@@ -255,7 +255,7 @@ fn of_a_part_of_the_library_says_so() {
     expect(
         &part.verify(&[]),
         1,
-        &["not asked for: ", "`--allow-partial` would take it"],
+        &["not asked for: ", "it would take `--allow-partial`"],
     );
     expect(
         &part.verify(&["--allow-partial"]),
@@ -293,6 +293,57 @@ fn of_a_weakened_sandbox_has_failed_whatever_came_of_it() {
         &escaped.verify(&["--allow-partial"]),
         1,
         &["did not hold: resources/fork-bomb", "it exited with 1"],
+    );
+}
+
+#[test]
+fn of_a_waived_escape_is_taken_only_by_who_says_so() {
+    if !have(&["root"]) {
+        return;
+    }
+    // The whole host in the sandbox, and everybody knows.
+    let project = format!(
+        "{PROJECT}volumes = [\"/etc:/etc:ro\"]\n[[gate.waiver]]\ncase = \"filesystem/read-host-file\"\nsandbox = \"agent\"\n\
+         until = 2999-01-01\nreason = \"lived with\"\n"
+    );
+    let waived = Recorded::of(
+        &project,
+        &["--case", "filesystem/read-host-file", "--case", "works/run"],
+    );
+    assert_eq!(waived.status, 0, "{}", waived.err);
+    let predicate = &waived.statement()["predicate"];
+    assert_eq!(predicate["result"], "WARNED");
+    assert_eq!(
+        predicate["warnedTests"],
+        json!(["agent::filesystem/read-host-file"])
+    );
+    let allowed = ["--allow-partial", "--allow-waived"];
+    expect(
+        &waived.verify(&allowed[..1]),
+        1,
+        &[
+            "waived until 2999-01-01: lived with",
+            "it would take `--allow-waived`",
+        ],
+    );
+    expect(
+        &waived.verify(&allowed),
+        0,
+        &["WARNED: 1 escaped, 1 allowed"],
+    );
+
+    // What a severity or `--no-fail` lets pass has escaped all the same.
+    let weak = PROJECT.to_owned() + "volumes = [\"/etc:/etc:ro\"]\n";
+    let told = Recorded::of(&weak, &["--case", "filesystem/read-host-file", "--no-fail"]);
+    assert_eq!(told.status, 0, "{}", told.err);
+    assert_eq!(told.statement()["predicate"]["result"], "FAILED");
+    expect(
+        &told.verify(&allowed),
+        1,
+        &[
+            "did not hold: filesystem/read-host-file",
+            "it exited with 1",
+        ],
     );
 }
 
