@@ -7,10 +7,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::gating::Gating;
+use super::outputs::{self, Output};
 use crate::case::{Filter, Level, Partition, Severity};
 use crate::config::Date;
 use crate::config::model::CANARY_PORT;
 use crate::protection::{PROTECTIONS, Protection};
+use crate::report::junit::Profile;
 
 /// Attack your sandbox on every commit, and prove that it holds.
 #[derive(Debug, Parser)]
@@ -47,6 +49,75 @@ pub enum Command {
     Clean,
     /// Play the internet for the audits of another machine: run it on a host out there, and name that in `[range] internet`
     Canary(Canary),
+    /// Write a project file for what is here: Compose files, Dockerfiles, engines
+    Init(Init),
+    /// Say what can be isolated and limited on this machine, by doing it
+    Doctor(Doctor),
+    /// Write the digest of each image that is named by a tag into the project file
+    Pin(Pin),
+    /// Print the completions for a shell
+    Completions(Completions),
+    /// Print the manual page, or write one for each command
+    Man(Man),
+    /// Explain: `help exit-codes`, `help verdicts`, `help protections`
+    Help(Help),
+}
+
+/// `init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// The folder that is looked at, and that the file is written to
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub folder: PathBuf,
+    /// Replace a project file that is there
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pin`.
+#[derive(Debug, Args)]
+pub struct Pin {
+    /// The project file [default: escape-audit.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Only this sandbox
+    #[arg(long, value_name = "NAME")]
+    pub sandbox: Option<String>,
+    /// Write nothing; exit with 1 where there is something to write
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// `completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// `man`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Write one page a command into this folder
+    #[arg(value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+}
+
+/// `help`.
+#[derive(Debug, Args)]
+pub struct Help {
+    /// A topic or a command
+    #[arg(value_name = "TOPIC")]
+    pub topic: Option<String>,
 }
 
 /// `run`.
@@ -79,12 +150,9 @@ pub struct Run {
     /// What the launcher promises: a folder that may be written; may be given more than once [default: /tmp]
     #[arg(long, value_name = "DIR", requires = "launcher")]
     pub writable: Vec<String>,
-    /// Write a JUnit report; folders that are missing are made
-    #[arg(long, value_name = "FILE")]
-    pub junit: Option<PathBuf>,
-    /// Write a JSON report; folders that are missing are made
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub reports: Reports,
     /// Write a record of what was audited with which result: an in-toto statement, for others to sign
     #[arg(long, value_name = "FILE")]
     pub attest: Option<PathBuf>,
@@ -121,9 +189,71 @@ pub struct Prove {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub selection: Selection,
-    /// Write a JSON report; folders that are missing are made
+    /// Write a report, as `json` or `jsonl`: in the others an escape would be a failure, and here it is the proof
+    #[arg(long = "format", value_name = "FORMAT=PATH", value_parser = neutral)]
+    pub formats: Vec<Output>,
+    /// Short for `--format json=FILE`
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+impl Prove {
+    /// Every report that is asked for.
+    pub fn outputs(&self) -> Vec<Output> {
+        outputs(&self.formats, &[("json", &self.json)])
+    }
+}
+
+/// Which reports.
+#[derive(Debug, Default, Args)]
+pub struct Reports {
+    #[arg(long = "format", value_name = "FORMAT=PATH", value_parser = outputs::parse, help = outputs::help())]
+    #[allow(missing_docs)]
+    pub formats: Vec<Output>,
+    /// Short for `--format junit=FILE`
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Short for `--format json=FILE`
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// `rich` has files, lines and properties of testcases; `strict` has nothing that a published schema refuses
+    #[arg(long, value_enum, value_name = "PROFILE", default_value = "rich")]
+    pub junit_profile: ProfileName,
+}
+
+impl Reports {
+    /// Every report that is asked for.
+    pub fn outputs(&self) -> Vec<Output> {
+        outputs(
+            &self.formats,
+            &[("json", &self.json), ("junit", &self.junit)],
+        )
+    }
+}
+
+fn outputs(formats: &[Output], short: &[(&str, &Option<PathBuf>)]) -> Vec<Output> {
+    let short = short
+        .iter()
+        .filter_map(|(format, path)| Output::file(format, path.as_deref()?));
+    formats.iter().cloned().chain(short).collect()
+}
+
+/// A JUnit profile on the command line.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+#[allow(missing_docs)]
+pub enum ProfileName {
+    Strict,
+    #[default]
+    Rich,
+}
+
+impl From<ProfileName> for Profile {
+    fn from(name: ProfileName) -> Self {
+        match name {
+            ProfileName::Strict => Self::Strict,
+            ProfileName::Rich => Self::Rich,
+        }
+    }
 }
 
 /// `list`.
@@ -397,6 +527,15 @@ fn protection(text: &str) -> Result<Protection, String> {
     let names: Vec<&str> = PROTECTIONS.iter().map(|(_, name, _)| *name).collect();
     Protection::from_name(text)
         .ok_or_else(|| format!("no such protection; {}", crate::diag::suggest(text, &names)))
+}
+
+/// A format in which an escape is not a failure.
+fn neutral(text: &str) -> Result<Output, String> {
+    let output = outputs::parse(text)?;
+    match output.format.neutral {
+        true => Ok(output),
+        false => Err("here an escape is the proof, and this format would call it a failure: write `json` or `jsonl`".into()),
+    }
 }
 
 fn size(text: &str) -> Result<u64, String> {

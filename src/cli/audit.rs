@@ -1,7 +1,7 @@
 //! `run`, `prove` and `clean`: from arguments to reports.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::args::{Prove, Run, Selection};
 use super::attest::Attest;
 use super::gating::{day_of, selected_by, today};
+use super::outputs::Outputs;
+use super::pin;
 use super::proof::Proof;
+use super::repeat;
 use super::signals::Signals;
 use super::terminal;
 use crate::backend::command::find_program;
@@ -24,17 +27,18 @@ use crate::host::hierarchy::Hierarchy;
 use crate::plan::{self, Planned};
 use crate::range::turn;
 use crate::report::decided::Decided;
+use crate::report::junit::Profile;
 use crate::report::live::{Event, Live};
-use crate::report::write::{ReportFile, claim_all};
-use crate::report::{Report, Summary, Tool, human, json, junit};
+use crate::report::{Report, Style, Summary, Tool, human};
 use crate::run::bench::{self, Bench};
 use crate::run::{self, Audit, Happened};
 
 /// Audits, and gives back the exit code. An error means that nothing ran.
 pub fn run(arguments: &Run) -> Result<i32> {
-    let mut files = Files::claim(
-        arguments.json.as_deref(),
-        arguments.junit.as_deref(),
+    let reports = &arguments.reports;
+    let mut outputs = Outputs::claim(
+        &reports.outputs(),
+        reports.junit_profile.into(),
         arguments.attest.as_deref(),
     )?;
     let (library, cases) = select(&arguments.selection)?;
@@ -45,32 +49,35 @@ pub fn run(arguments: &Run) -> Result<i32> {
         try_what_was_named(sandbox, &arguments.selection, &cases);
         check(sandbox)?;
     }
-    let attest = files
+    let attest = outputs
         .attest
         .take()
         .map(|file| Attest::take_down(file, &sandboxes, project.as_ref()))
         .transpose()?;
+    let repeat = sandboxes
+        .iter()
+        .map(|sandbox| repeat::of_run(arguments, &sandbox.name))
+        .collect();
     let quick = !arguments.launcher.is_empty();
     let rules = arguments.gating.rules(project.as_ref(), quick, &library)?;
     let range = project.map(|project| project.range).unwrap_or_default();
     let plan = Plan {
         attest,
         selection: selected_by(&arguments.selection),
+        repeat,
         jobs: arguments.jobs.map(usize::from),
         fresh: arguments.fresh,
         retries: arguments.retries,
-        files,
+        outputs,
         ..Plan::new(library, cases, sandboxes, range)
     };
     let decide = |report: &mut Report, caught| gate::settle(report, &rules, caught);
-    carry_out(plan, decide, |report, style| {
-        human::write(report, &mut io::stdout().lock(), style)
-    })
+    carry_out(plan, decide, human::write)
 }
 
 /// Tries every case in a sandbox that lacks just what the case names: each has to come out ESCAPED.
 pub fn prove(arguments: &Prove) -> Result<i32> {
-    let files = Files::claim(arguments.json.as_deref(), None, None)?;
+    let outputs = Outputs::claim(&arguments.outputs(), Profile::default(), None)?;
     let (library, cases) = select(&arguments.selection)?;
     let project = project(arguments.config.as_deref())?;
     let base = config::find(project.as_ref(), &arguments.sandbox)?;
@@ -102,11 +109,16 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
         };
         sandboxes.push(sandbox);
     }
+    let repeat = sandboxes
+        .iter()
+        .map(|sandbox| repeat::of_prove(arguments, &sandbox.without))
+        .collect();
     let range = project.map(|project| project.range).unwrap_or_default();
     let plan = Plan {
         selection: selected_by(&arguments.selection),
+        repeat,
         only_weakened: true,
-        files,
+        outputs,
         ..Plan::new(library, cases, sandboxes, range)
     };
     // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
@@ -117,9 +129,7 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
             report.gate = Decided::without_gate(report.exit_code);
         }
     };
-    carry_out(plan, decide, |report, style| {
-        super::proof::write(report, &mut io::stdout().lock(), style)
-    })
+    carry_out(plan, decide, super::proof::write)
 }
 
 /// Removes what killed runs left.
@@ -169,6 +179,8 @@ pub(crate) struct Plan {
     selection: Vec<String>,
     /// The sandboxes that they are tried in.
     pub(crate) sandboxes: Vec<Sandbox>,
+    /// What to say so that each sandbox is audited again.
+    pub(crate) repeat: Vec<Vec<String>>,
     range: RangeConfig,
     only_weakened: bool,
     /// Only these trials, by the names of sandbox and case; `None`: all.
@@ -178,7 +190,7 @@ pub(crate) struct Plan {
     retries: Option<u32>,
     /// Nothing is told while it runs.
     pub(crate) quiet: bool,
-    files: Files,
+    outputs: Outputs,
 }
 
 impl Plan {
@@ -194,6 +206,7 @@ impl Plan {
             library,
             cases,
             selection: Vec::new(),
+            repeat: vec![Vec::new(); sandboxes.len()],
             sandboxes,
             range,
             only_weakened: false,
@@ -202,11 +215,11 @@ impl Plan {
             fresh: false,
             retries: None,
             quiet: same_stream(),
-            files: Files::default(),
+            outputs: Outputs::default(),
         }
     }
 
-    /// Only these trials, by the names of sandbox and case.
+    /// Only these trials, by the names of sandbox and case. Call it before `repeat` is set.
     pub(crate) fn choose(&mut self, chosen: BTreeSet<(String, String)>) {
         self.sandboxes
             .retain(|sandbox| chosen.iter().any(|(name, _)| *name == sandbox.name));
@@ -234,28 +247,6 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 
 /// How long an audit waits for another one in the same network. Then it goes on, and says what it could not decide.
 const TURN: Duration = Duration::from_secs(600);
-
-/// The report files. They are claimed before anything else is looked at: no mistake may leave an older run's report
-/// standing for this one's.
-#[derive(Default)]
-struct Files {
-    json: Option<ReportFile>,
-    junit: Option<ReportFile>,
-    attest: Option<ReportFile>,
-}
-
-impl Files {
-    fn claim(json: Option<&Path>, junit: Option<&Path>, attest: Option<&Path>) -> Result<Self> {
-        let mut files = claim_all(json.into_iter().chain(junit).chain(attest))
-            .map_err(all_of)?
-            .into_iter();
-        Ok(Self {
-            json: json.and_then(|_| files.next()),
-            junit: junit.and_then(|_| files.next()),
-            attest: attest.and_then(|_| files.next()),
-        })
-    }
-}
 
 /// Makes the audit, whose cases and sandboxes it takes, and gives back its report with what was decided by it.
 pub(crate) fn perform(
@@ -321,6 +312,7 @@ pub(crate) fn perform(
             outcome,
             &plan.library,
             std::mem::take(&mut plan.selection),
+            std::mem::take(&mut plan.repeat),
             began,
         );
         decide(&mut report, caught);
@@ -333,29 +325,18 @@ pub(crate) fn perform(
 fn carry_out(
     mut plan: Plan,
     decide: impl FnOnce(&mut Report, Option<Interrupted>),
-    tell: impl FnOnce(&Report, crate::report::style::Style) -> io::Result<()>,
+    tell: impl FnOnce(&Report, &mut dyn Write, Style) -> io::Result<()>,
 ) -> Result<i32> {
     let report = perform(&mut plan, decide)?;
-    // The files first: a terminal that cannot be written to must not cost the build its reports.
-    let json = plan
-        .files
-        .json
-        .map(|file| file.write(|out| json::write(&report, out)));
-    let junit = plan
-        .files
-        .junit
-        .map(|file| file.write(|out| junit::write(&report, out)));
-    let page = tell(&report, terminal::style(&io::stdout())).or_else(closed_pipe);
+    let style = terminal::style(&io::stdout());
     let attested = plan
         .attest
         .map(|attest| attest.write(&report, &plan.library));
-    let written = [json, junit].into_iter().flatten().map(|file| Ok(file?));
+    let unwritten = plan
+        .outputs
+        .write(&report, |report, out| tell(report, out, style));
     let mut code = report.exit_code;
-    for error in written
-        .chain(attested)
-        .chain([page])
-        .filter_map(Result::err)
-    {
+    for error in attested.and_then(Result::err).into_iter().chain(unwritten) {
         eprint!("{}", terminal::complaint(&error));
         // What was decided stands; but what nobody can read holds nothing.
         if code == exit_code::HELD {
@@ -375,20 +356,24 @@ fn same_stream() -> bool {
     !io::stderr().is_terminal() && identity(1) == identity(2)
 }
 
-/// A reader that has seen enough (`| head`) does not change the verdict.
-fn closed_pipe(error: io::Error) -> Result<()> {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(anyhow!(error).context("write to standard output")),
-    }
-}
-
 fn report(
-    outcome: run::Outcome,
+    mut outcome: run::Outcome,
     library: &Library,
     selection: Vec<String>,
+    repeat: Vec<Vec<String>>,
     began: (SystemTime, Instant),
 ) -> Report {
+    for (sandbox, words) in outcome.sandboxes.iter_mut().zip(repeat) {
+        sandbox.repeat = words;
+    }
+    // Readers of reports know files by where they are in the repository, which is where an audit is started.
+    if let Ok(here) = std::env::current_dir() {
+        for trial in &mut outcome.trials {
+            if let Ok(below) = trial.source.source.strip_prefix(&here) {
+                trial.source.source = below.to_owned();
+            }
+        }
+    }
     Report {
         schema: 1,
         tool: Tool {
@@ -424,9 +409,9 @@ fn select(selection: &Selection) -> Result<(Library, Vec<Case>)> {
 
 pub(super) fn project(given: Option<&Path>) -> Result<Option<Project>> {
     match given {
-        Some(path) => Ok(Some(config::load(path)?)),
+        Some(path) => Ok(Some(pin::load(path)?)),
         None if Path::new(config::FILE_NAME).is_file() => {
-            Ok(Some(config::load(Path::new(config::FILE_NAME))?))
+            Ok(Some(pin::load(Path::new(config::FILE_NAME))?))
         }
         None => Ok(None),
     }
@@ -573,7 +558,7 @@ fn names(sandboxes: &[Sandbox]) -> String {
         .join(", ")
 }
 
-fn all_of<E: std::fmt::Display>(errors: Vec<E>) -> anyhow::Error {
+pub(super) fn all_of<E: std::fmt::Display>(errors: Vec<E>) -> anyhow::Error {
     let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
     anyhow!("{}", text.join("\nerror: "))
 }

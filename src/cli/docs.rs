@@ -8,6 +8,7 @@ use crate::config::keys::{KEYS as PROJECT_KEYS, SANDBOX, WAIVER, backends_of};
 use crate::diag::CODES;
 use crate::diag::schema::Key;
 use crate::protection::PROTECTIONS;
+use crate::report::format::FORMATS;
 
 /// The format of a case file, in Markdown.
 pub fn case_file() -> String {
@@ -47,6 +48,34 @@ pub fn project_file() -> String {
     });
     page
 }
+
+/// The formats of reports, in Markdown.
+pub fn reports() -> String {
+    let mut page = String::from(REPORTS);
+    for format in &FORMATS {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            page,
+            "| `{}` | {} | {} | {} |",
+            format.name, format.doc, format.readers, format.limits
+        );
+    }
+    page.push_str(REPORTS_NOTES);
+    page
+}
+
+const REPORTS: &str = "# Reports\n\n\
+    `--format FORMAT=PATH` writes a report, and may be given more than once. `-` as PATH is standard output, and the page for \
+    people is then not written there. `--junit FILE` and `--json FILE` are short for the two that are asked for most.\n\n\
+    ```sh\n\
+    escape-audit run --junit audit.xml --format html=audit.html --format sarif=audit.sarif\n\
+    escape-audit run --format github=- --format markdown=summary.md\n\
+    escape-audit prove --format jsonl=proof.jsonl\n\
+    ```\n\n\
+    The formats, from the table that the command line reads:\n\n\
+    | format | what it is | who reads it | how much it takes |\n|---|---|---|---|\n";
+
+const REPORTS_NOTES: &str = include_str!("docs/reports.md");
 
 fn tables(page: &mut String, keys: &[Key], note: impl Fn(&Key) -> String) {
     let mut table = None;
@@ -101,6 +130,7 @@ mod tests {
         for (name, page) in [
             ("case-file.md", case_file()),
             ("project-file.md", project_file()),
+            ("reports.md", reports()),
         ] {
             let path = docs.join(name);
             if std::env::var_os("UPDATE_EXPECTED").is_some() {

@@ -5,13 +5,21 @@ pub mod attest;
 pub mod audit;
 pub mod baseline;
 pub mod canary;
+pub mod completions;
 pub mod diff;
 pub mod docs;
+pub mod doctor;
 pub mod explain;
 pub mod gating;
+pub mod help;
+pub mod init;
 pub mod lint;
 pub mod list;
+pub mod man;
+pub mod outputs;
+pub mod pin;
 pub mod proof;
+pub mod repeat;
 pub mod signals;
 pub mod terminal;
 pub mod verify;
@@ -54,6 +62,12 @@ pub fn main() -> i32 {
         Command::Verify(arguments) => verify::verify(arguments),
         Command::Clean => audit::clean(),
         Command::Canary(arguments) => canary::serve(arguments),
+        Command::Init(init) => init::init(init),
+        Command::Doctor(doctor) => doctor::doctor(doctor),
+        Command::Pin(pin) => pin::pin(pin),
+        Command::Completions(completions) => print(|out| completions::write(completions, out)),
+        Command::Man(man) => man::man(man),
+        Command::Help(help) => help::help(help),
     };
     done.unwrap_or_else(|error| {
         let _ = write!(io::stderr(), "{}", terminal::complaint(&error));

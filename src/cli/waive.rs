@@ -28,7 +28,7 @@ pub fn waive(arguments: &Waive) -> Result<i32> {
             path.display()
         );
     }
-    let project = config::load(&path)?;
+    let project = super::pin::load(&path)?;
     let library = Library::load(&arguments.folders)?;
     let new = Waiver {
         case: arguments.case.clone(),

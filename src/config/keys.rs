@@ -64,10 +64,9 @@ pub const KEYS: &[Key] = &[
     key(SANDBOX, "range", Shape::OneOf(only_host), "`host`: the launcher needs the real network, and network cases are skipped"),
     key(SANDBOX, "carrier", Shape::OneOf(carriers), "how the attempts get in"),
     key(SANDBOX, "policy", Shape::Table, "what the sandbox promises, by which it is judged"),
-    // Words of the format that this version refuses.
-    key(SANDBOX, "compose", Shape::Line(4096), "a Compose file whose service is audited; this version cannot read one yet"),
-    key(SANDBOX, "service", Shape::Line(4096), "the service in that file; this version cannot read one yet"),
-    key(SANDBOX, "like", Shape::Line(4096), "a running container whose settings are audited; this version cannot copy them yet"),
+    key(SANDBOX, "compose", Shape::Line(4096), "a Compose file, below the project file's own folder: the settings of its `service` are the configuration, and none stand here"),
+    key(SANDBOX, "service", Shape::Line(4096), "the service in that file"),
+    key(SANDBOX, "like", Shape::Line(4096), "a container of the engine's, by name or id: its settings and its image are the configuration, and none stand here"),
     // What it promises.
     key(POLICY, "level", Shape::OneOf(words::<Level>), "the level of paranoia at which it must hold"),
     key(POLICY, "writable", Shape::Texts, "places that may be written; without it, scratch mounts, read-write volumes, `/dev/shm` and `/dev/mqueue`"),

@@ -2,7 +2,7 @@
 
 mod finding;
 mod gate;
-mod heading;
+pub(super) mod heading;
 mod page;
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use self::page::Page;
 use super::decided::Remark;
 use super::line::{self, Columns};
-use super::style::{Ink, Style, ink, time};
+use super::style::{Ink, Style, ink, plural, time};
 use super::{Report, SandboxReport, Trial};
 use crate::exit_code;
 use crate::safe_text::SafeText;
@@ -145,10 +145,6 @@ fn summary(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
     };
     let sentence = SafeText::line(&report.gate.sentence);
     page.line(style.paint(ink, format_args!("exit {code}: {sentence}")))
-}
-
-fn plural(n: usize, one: &str, many: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 #[cfg(test)]

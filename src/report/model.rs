@@ -39,6 +39,23 @@ pub struct Report {
     pub exit_code: i32,
 }
 
+impl Report {
+    /// The exit code by what was found, `--no-fail` or not.
+    pub fn found(&self) -> i32 {
+        match self.gate.no_fail {
+            true => self.gate.exit_code,
+            false => self.exit_code,
+        }
+    }
+
+    /// The sandbox that a trial was made in.
+    pub fn sandbox_of(&self, trial: &Trial) -> Option<&SandboxReport> {
+        self.sandboxes
+            .iter()
+            .find(|sandbox| sandbox.sandbox.name == trial.sandbox)
+    }
+}
+
 /// This program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Tool {
@@ -66,6 +83,8 @@ pub struct SandboxReport {
     pub notes: Vec<String>,
     /// It could not be audited at all.
     pub failed: Option<String>,
+    /// The options of `escape-audit run` with which it is audited as it was, the launcher and the cases left out.
+    pub repeat: Vec<String>,
 }
 
 /// One case in one sandbox, once.
@@ -151,6 +170,7 @@ impl Summary {
     }
 }
 
-fn seconds<S: serde::Serializer>(value: &Duration, out: S) -> Result<S::Ok, S::Error> {
+/// Seconds, to the millisecond.
+pub(super) fn seconds<S: serde::Serializer>(value: &Duration, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_f64((value.as_secs_f64() * 1000.0).round() / 1000.0)
 }

@@ -19,7 +19,7 @@ use crate::backend::{Backend, BackendError, Launch};
 use crate::case::{Attempt, Case, Ceiling, Danger, Need};
 use crate::config::model::NOBODY;
 use crate::config::{BackendKind, NetworkMode, Sandbox, Settings};
-use crate::evidence::{Evidence, Fault};
+use crate::evidence::{Evidence, Fault, Inside};
 use crate::host::cgroup::{Bounds, Cgroup};
 use crate::host::mounts::Translator;
 use crate::host::proc;
@@ -233,8 +233,16 @@ impl Instance<'_> {
             self.fault("left-behind", left);
         }
         let records = session.records;
+        let bench = self.order.bench;
+        // Without any secret of the user's.
+        let [output, error] = records.printed(|said| bench.plants.redact(said));
         for (id, trial) in self.trials.iter_mut().enumerate() {
-            trial.told(records.inside(id), &self.nonce, self.order.bench);
+            let inside = Inside {
+                output: output.clone(),
+                error: error.clone(),
+                ..records.inside(id)
+            };
+            trial.told(inside, &self.nonce, bench);
             trial.look_at_sentinels(&self.nonce).await;
         }
         self.common.start = records.start;

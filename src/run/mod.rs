@@ -8,6 +8,7 @@ mod facts;
 pub mod instance;
 mod meet;
 pub mod observe;
+pub mod output;
 pub mod records;
 mod runner;
 pub mod session;

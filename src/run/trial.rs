@@ -21,9 +21,6 @@ use crate::range::posts::Posts;
 use crate::range::sentinel::Sentinel;
 use crate::range::{Range, TargetSpec, Token};
 
-/// How much of what was printed is kept; more is read, so that no secret is cut in two before it is seen.
-const MAX_SHOWN: usize = 4096;
-
 /// One trial in the making.
 pub(super) struct Trial<'a> {
     pub(super) case: &'a Case,
@@ -130,14 +127,9 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// What the probe told, without any secret of the user's.
+    /// What the probe told.
     pub(super) fn told(&mut self, inside: Inside, nonce: &str, bench: &Bench) {
         self.evidence.inside = inside;
-        let inside = &mut self.evidence.inside;
-        for said in [&mut inside.output_head, &mut inside.error_head] {
-            *said = bench.plants.redact(said);
-            said.truncate(MAX_SHOWN);
-        }
         self.find_secrets(nonce, bench);
     }
 

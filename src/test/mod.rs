@@ -31,6 +31,7 @@ use crate::cli::audit::{self, Plan};
 use crate::cli::gating::Gating;
 use crate::cli::terminal;
 use crate::config::{self, Sandbox};
+use crate::diag::schema::Named as _;
 use crate::exit_code;
 use crate::gate;
 use crate::safe_text::SafeText;
@@ -148,6 +149,7 @@ impl Gate {
                 true => None,
                 false => {
                     plan.choose(chosen);
+                    plan.repeat = plan.sandboxes.iter().map(|s| self.repeat(s)).collect();
                     Some(audit::perform(&mut plan, |report, caught| {
                         gate::settle(report, &rules, caught);
                     })?)
@@ -174,6 +176,16 @@ impl Gate {
         } else {
             exit_code::HELD
         })
+    }
+
+    /// What to tell `escape-audit run` so that it audits this sandbox in the same way.
+    fn repeat(&self, sandbox: &Sandbox) -> Vec<String> {
+        let project = self.project.to_string_lossy();
+        let mut words = vec!["--config", &project, "--sandbox", &sandbox.name];
+        if let Some(level) = self.level {
+            words.extend(["--level", level.word()]);
+        }
+        words.into_iter().map(str::to_owned).collect()
     }
 
     /// What the runner has no place for: why a test is ignored, and that there is none.

@@ -119,6 +119,7 @@ const MAP: &[(&str, &str, &[&str])] = &[
             "case",
             "cli",
             "config",
+            "diag",
             "exit_code",
             "gate",
             "hidden",
@@ -188,8 +189,9 @@ fn modules() -> BTreeMap<String, Vec<(String, PathBuf)>> {
                 .unwrap()
                 .to_string_lossy()
                 .into_owned();
-            let of_tests =
-                name.contains("tests") || name.ends_with("_test.rs") || name == "report/sample.rs";
+            let of_tests = name.contains("tests")
+                || name.ends_with("_test.rs")
+                || ["report/sample.rs", "report/outside.rs"].contains(&&*name);
             if path.is_dir() {
                 folders.push(path);
             } else if !of_tests && name != "main.rs" && name != "lib.rs" {

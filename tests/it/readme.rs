@@ -9,6 +9,7 @@ use escape_audit::case::Library;
 use escape_audit::cli::args::Arguments;
 use escape_audit::exit_code;
 use escape_audit::protection::PROTECTIONS;
+use escape_audit::report::format::FORMATS;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -101,6 +102,14 @@ fn the_readme_has_every_protection() {
     );
     let names: Vec<&str> = PROTECTIONS.iter().map(|(_, name, _)| *name).collect();
     assert_eq!(listed, names);
+}
+
+#[test]
+fn the_readme_names_every_format() {
+    let names: Vec<String> = FORMATS.iter().map(|f| format!("`{}`", f.name)).collect();
+    let readme = read("README.md").replace("\n  ", " ");
+    let list = format!("`--format FORMAT=PATH`: {}. ", names.join(", "));
+    assert!(readme.contains(&list), "README.md should say: {list}");
 }
 
 #[test]
