@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod action;
 mod bad_input;
 mod baseline;
 mod bubblewrap;
@@ -30,3 +31,4 @@ mod scenarios;
 mod support;
 mod survivors;
 mod waivers;
+mod workflows;
