@@ -9,6 +9,8 @@ mod docker;
 mod docker_networks;
 mod docker_sandboxes;
 mod engine;
+mod engine_faults;
+mod fake_engine;
 mod imports;
 mod leftovers;
 mod main_job;
