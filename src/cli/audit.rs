@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::args::{Prove, Run, Selection};
 use super::proof::Proof;
-use super::signals::Signals;
+use super::signals::{self, Signals};
 use super::terminal;
 use crate::backend::command::find_program;
 use crate::backend::docker;
@@ -25,6 +25,7 @@ use crate::report::write::{ReportFile, claim_all};
 use crate::report::{Report, Summary, Tool, human, json, junit};
 use crate::run::bench::{self, Bench};
 use crate::run::{self, Audit, Happened};
+use crate::safe_text::SafeText;
 
 /// Audits, and gives back the exit code. An error means that nothing ran.
 pub fn run(arguments: &Run) -> Result<i32> {
@@ -127,17 +128,18 @@ pub fn clean() -> Result<i32> {
         Err(error) => left.push(format!("the container engine was not looked at: {error}")),
     }
     if !removed.is_empty() {
-        println!("removed from the container engine: {}", removed.join(", "));
+        let removed = SafeText::line(removed.join(", "));
+        println!("removed from the container engine: {removed}");
     }
     for what in &left {
-        eprintln!("warning: {what}");
+        eprintln!("warning: {}", SafeText::line(what));
     }
     match reaped.len() {
         0 if removed.is_empty() && left.is_empty() => println!("nothing was left behind"),
         0 => {}
         count => println!(
             "removed what {count} ended runs had left: {}",
-            reaped.join(", ")
+            SafeText::line(reaped.join(", "))
         ),
     }
     Ok(match left.is_empty() {
@@ -191,7 +193,7 @@ fn carry_out(
         .context("start the runtime")?;
     let began = (SystemTime::now(), Instant::now());
     let (report, code) = runtime.block_on(async {
-        let mut signals = Signals::listen().context("listen for signals")?;
+        let mut listening = Signals::listen().context("listen for signals")?;
         let mut before = None;
         let turn = async {
             match plan.sandboxes.iter().any(Sandbox::has_an_engines_network) {
@@ -205,7 +207,7 @@ fn carry_out(
             }
         };
         let _turn = tokio::select! {
-            signal = signals.next() => { before = Some(signal); None }
+            signal = listening.next() => { before = Some(signal); None }
             turn = turn => turn,
         };
         let bench = Bench::open(&plan.cases, &plan.sandboxes, &plan.range)?;
@@ -237,7 +239,7 @@ fn carry_out(
                     Happened::Trial(trial) => Event::TrialDone(trial),
                 });
             },
-            signals.first(before, &mut caught),
+            listening.first(before, &mut caught),
         )
         .await?;
         live.finish();
@@ -246,6 +248,7 @@ fn carry_out(
         anyhow::Ok((report, code))
     })?;
     drop(runtime);
+    signals::leave_at_the_next("the sandboxes are gone, and not every report was written");
     let mut report = report;
     report.exit_code = code;
     // The files first: a terminal that cannot be written to must not cost the build its reports.

@@ -22,5 +22,6 @@ mod range;
 mod readme;
 mod reports;
 mod scenarios;
+mod signals;
 mod support;
 mod survivors;
