@@ -11,6 +11,7 @@ mod docker_sandboxes;
 mod engine;
 mod engine_faults;
 mod fake_engine;
+mod hostile;
 mod imports;
 mod leftovers;
 mod main_job;
