@@ -60,6 +60,7 @@ async fn library_against_bare_loop() {
         only_weakened: false,
         jobs: run::default_jobs(&bench),
         fresh: true,
+        retries: None,
     };
     let count = audit.planned(&bench).len();
     let mut ratios = Vec::new();
@@ -132,6 +133,7 @@ async fn library_against_fresh_containers() -> bool {
         only_weakened: false,
         jobs: run::default_jobs(&bench),
         fresh: false,
+        retries: None,
     };
     let count = audit
         .planned(&bench)

@@ -51,7 +51,9 @@ pub enum Code {
     NoMatch,
     NotExpressible,
     Contradiction,
+    NotPinned,
     UnknownSandbox,
+    NotABaseline,
 }
 
 /// Every code, with its name and what it means.
@@ -60,7 +62,7 @@ pub const CODES: &[(Code, &str, &str)] = &[
     (Code::Unreadable, "unreadable", "a file or folder cannot be read"),
     (Code::NotUtf8, "not-utf8", "a file is not UTF-8 text"),
     (Code::TooLarge, "too-large", "a file is too large to be what it should be"),
-    (Code::Syntax, "syntax", "a file is not valid TOML"),
+    (Code::Syntax, "syntax", "a file is not valid TOML, or a Compose file not valid YAML"),
     (Code::UnknownKey, "unknown-key", "a key that does not exist here"),
     (Code::WrongType, "wrong-type", "a value of the wrong type"),
     (Code::MissingKey, "missing-key", "a key that has to be there is not"),
@@ -87,7 +89,9 @@ pub const CODES: &[(Code, &str, &str)] = &[
     (Code::NoMatch, "no-match", "a filter that matches nothing"),
     (Code::NotExpressible, "not-expressible", "a setting that the chosen backend cannot express"),
     (Code::Contradiction, "contradiction", "two settings that contradict each other"),
+    (Code::NotPinned, "not-pinned", "an image that may be another one tomorrow"),
     (Code::UnknownSandbox, "unknown-sandbox", "a sandbox that is not configured"),
+    (Code::NotABaseline, "not-a-baseline", "a file that is no baseline"),
 ];
 
 impl Code {
@@ -309,6 +313,11 @@ impl Diagnostics {
         self.all.iter()
     }
 
+    /// All that were kept, to say more about them.
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Diagnostic> {
+        self.all.iter_mut()
+    }
+
     /// The value, if nothing is wrong.
     pub fn or<T>(self, value: T) -> Result<T, Self> {
         if self.is_empty() {
@@ -448,8 +457,8 @@ mod tests {
         let names: BTreeSet<&str> = CODES.iter().map(|(_, name, _)| *name).collect();
         let codes: BTreeSet<Code> = CODES.iter().map(|(code, _, _)| *code).collect();
         assert_eq!((names.len(), codes.len()), (CODES.len(), CODES.len()));
-        // `UnknownSandbox` is the last variant: none is missing from the table.
-        assert_eq!(CODES.len(), Code::UnknownSandbox as usize + 1);
+        // `NotABaseline` is the last variant: none is missing from the table.
+        assert_eq!(CODES.len(), Code::NotABaseline as usize + 1);
     }
 
     #[test]

@@ -102,12 +102,43 @@ pub struct Inside {
     pub noise_lines: u64,
     /// Bytes on standard output and error together, whether kept or not.
     pub output_bytes: u64,
-    /// The beginning of what was printed that was no record (capped).
+    /// What was printed that was no record.
+    pub output: Printed,
+    /// Standard error: where a launcher complains.
+    pub error: Printed,
+}
+
+/// What was printed on one stream: all of it, or both of its ends.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Printed {
+    /// All of it, or its beginning.
     #[serde(serialize_with = "lossy")]
-    pub output_head: Vec<u8>,
-    /// The beginning of standard error (capped): where a launcher complains.
+    pub head: Vec<u8>,
+    /// Its end, where not all of it is kept.
     #[serde(serialize_with = "lossy")]
-    pub error_head: Vec<u8>,
+    pub tail: Vec<u8>,
+    /// How many bytes there were.
+    pub bytes: u64,
+    /// The SHA-256 of all of it, where not all of it is kept.
+    pub sha256: Option<String>,
+}
+
+impl Printed {
+    /// Nothing was printed.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+}
+
+/// All of it.
+impl From<Vec<u8>> for Printed {
+    fn from(head: Vec<u8>) -> Self {
+        Self {
+            bytes: head.len() as u64,
+            head,
+            ..Self::default()
+        }
+    }
 }
 
 impl Inside {

@@ -6,7 +6,8 @@ pub const HELD: i32 = 0;
 pub const ESCAPED: i32 = 1;
 /// The command line, the project file or a case is wrong, or the machine lacks what is needed; nothing ran.
 pub const USAGE: i32 = 2;
-/// Nothing escaped, but not everything is known: INCONCLUSIVE, ERROR, or a sandbox that could not be audited.
+/// Nothing escaped, but not everything is known: INCONCLUSIVE, ERROR, a sandbox that could not be audited, a waiver that
+/// ended, or something that a baseline knows and the audit does not show.
 pub const UNDECIDED: i32 = 3;
 /// No case ran, in at least one of the sandboxes. Skipped cases did not run; those that do not gate do not count.
 pub const NOTHING_RAN: i32 = 4;
@@ -30,7 +31,7 @@ pub const ALL: &[(i32, &str)] = &[
     ),
     (
         UNDECIDED,
-        "something could not be decided, so nothing is proven",
+        "something could not be decided, or not be shown to hold",
     ),
     (NOTHING_RAN, "nothing ran, so nothing is proven"),
     (HUNG_UP, "hung up before the end; the report is partial"),

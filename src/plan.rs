@@ -289,5 +289,6 @@ pub fn able_sandbox(policy: &Policy, range: RangeMode) -> Sandbox {
         without: std::collections::BTreeSet::new(),
         command: Vec::new(),
         range,
+        notes: Vec::new(),
     }
 }

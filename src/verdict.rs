@@ -1,9 +1,9 @@
 //! What a trial comes to: a verdict, a stable reason code, and a sentence for a person.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The verdict of one trial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Verdict {
     /// A case of what must work: it worked.
@@ -34,6 +34,16 @@ impl Verdict {
             Self::Broken => "BROKEN",
             Self::Escaped => "ESCAPED",
         }
+    }
+
+    /// Proven to be as it should.
+    pub fn holds(self) -> bool {
+        matches!(self, Self::Allowed | Self::Blocked)
+    }
+
+    /// Proven not to be as it should.
+    pub fn escapes(self) -> bool {
+        matches!(self, Self::Broken | Self::Escaped)
     }
 
     /// All verdicts, best first.

@@ -8,4 +8,5 @@ pub mod mounts;
 pub mod packet;
 pub mod sha256;
 pub mod target;
+pub mod token;
 pub mod wire;

@@ -20,6 +20,7 @@ mod escalate;
 mod files;
 mod fill;
 mod input;
+mod listen;
 mod namespaces;
 mod network;
 mod processes;

@@ -7,6 +7,7 @@ use escape_audit_probe::wire::{Message, Outcome, PROTOCOL};
 use crate::attempt::{self, Attempt, Link, Perform};
 use crate::child;
 use crate::input::Input;
+use crate::listen;
 use crate::sys::{self, Reaction};
 
 /// How long an attempt holds where nobody can say `next`, because standard input has ended.
@@ -63,6 +64,14 @@ struct Job {
     what: Result<Perform, &'static str>,
 }
 
+/// What a session is for.
+enum Work {
+    /// Attempts, one after the other.
+    Attempts(Vec<Job>),
+    /// Listening, as this request says.
+    Listen(Message),
+}
+
 /// Holds the whole session; returns the exit status.
 pub fn run() -> i32 {
     prepare();
@@ -83,9 +92,17 @@ pub fn run() -> i32 {
         broken: false,
     };
     output.record(&start());
-    let Some(jobs) = jobs(&mut input) else {
-        return NO_SESSION;
+    let jobs = match work(&mut input) {
+        Some(Work::Attempts(jobs)) => jobs,
+        Some(Work::Listen(request)) => {
+            listen::run(&request, &mut input, &mut output);
+            Vec::new()
+        }
+        None => return NO_SESSION,
     };
+    if output.is_broken() {
+        return NO_SESSION;
+    }
     for job in &jobs {
         perform(job, &mut input, &mut output);
         if output.is_broken() {
@@ -137,18 +154,20 @@ fn is_nonce(nonce: &str) -> bool {
     (1..=64).contains(&nonce.len()) && nonce.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-fn words(message: &Message) -> Vec<&str> {
+/// The bare words of a message.
+pub fn words(message: &Message) -> Vec<&str> {
     message.words.iter().map(String::as_str).collect()
 }
 
-/// Reads the list up to `go`; `None` if the input ends before.
-fn jobs(input: &mut Input) -> Option<Vec<Job>> {
+/// Reads the list up to `go`, or the wish to listen; `None` if the input ends before.
+fn work(input: &mut Input) -> Option<Work> {
     let mut jobs = Vec::new();
     loop {
         while let Some(line) = input.line() {
             let job = match Message::decode(&line) {
                 Ok(message) => match words(&message).as_slice() {
-                    ["go"] => return Some(jobs),
+                    ["go"] => return Some(Work::Attempts(jobs)),
+                    ["listen"] => return Some(Work::Listen(message)),
                     ["attempt"] => job(message),
                     _ => malformed("unknown message"),
                 },

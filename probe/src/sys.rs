@@ -2,7 +2,7 @@
 //! kernel interface is here.
 
 use std::ffi::CString;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -218,6 +218,50 @@ fn connect<T>(socket: &OwnedFd, address: &T) -> Try<()> {
     // SAFETY: the address is valid for its length, which is passed with it.
     let begun = unsafe { libc::connect(raw(socket), (&raw const *address).cast(), length) };
     check(i64::from(begun)).map(drop)
+}
+
+/// The addresses of this network namespace, each with the name of its interface.
+pub fn addresses() -> Try<Vec<(String, IpAddr)>> {
+    let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the library stores a list there, which is given back below.
+    check(i64::from(unsafe { libc::getifaddrs(&mut first) }))?;
+    let mut found = Vec::new();
+    let mut next = first;
+    // SAFETY: an entry of the list is valid until it is given back, and the last one's `ifa_next` is null.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        next = entry.ifa_next;
+        // SAFETY: the name is a string of C; the address, where there is one, is a structure of its own family.
+        let known = unsafe {
+            let name = std::ffi::CStr::from_ptr(entry.ifa_name);
+            address(entry.ifa_addr).map(|ip| (name.to_string_lossy().into_owned(), ip))
+        };
+        found.extend(known);
+    }
+    // SAFETY: it is the list from above, and nothing of it is used again.
+    unsafe { libc::freeifaddrs(first) };
+    Ok(found)
+}
+
+/// The address in one of the `sockaddr_*` structures.
+///
+/// # Safety
+///
+/// It is null, or valid for the family that it names.
+unsafe fn address(from: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: the caller's word; an unaligned structure is read as one.
+    unsafe {
+        match i32::from(from.as_ref()?.sa_family) {
+            libc::AF_INET => {
+                let four = from.cast::<libc::sockaddr_in>().read_unaligned();
+                Some(Ipv4Addr::from(four.sin_addr.s_addr.to_ne_bytes()).into())
+            }
+            libc::AF_INET6 => {
+                let six = from.cast::<libc::sockaddr_in6>().read_unaligned();
+                Some(Ipv6Addr::from(six.sin6_addr.s6_addr).into())
+            }
+            _ => None,
+        }
+    }
 }
 
 fn empty_set() -> libc::sigset_t {

@@ -9,6 +9,13 @@
 //! EA1 next [id=<word>]          (answers a `hold`; with an id, only that attempt's)
 //! ```
 //!
+//! Or, in place of the list, a wish to listen, and then any number of touches:
+//!
+//! ```text
+//! EA1 listen seconds=<n> [port=<n>]
+//! EA1 touch address=<tcp|udp>://<A:P> payload=<bytes>     (an address of its own network alone)
+//! ```
+//!
 //! Probe to harness, on standard output; `<n>` counts the records from 0 without a gap:
 //!
 //! ```text
@@ -21,6 +28,15 @@
 //! EA1 <nonce> <n> end
 //! ```
 //!
+//! And where it listens:
+//!
+//! ```text
+//! EA1 <nonce> <n> listens kind=<tcp|udp> address=<tcp|udp>://<A:P> interface=<name>
+//! EA1 <nonce> <n> ready                                      (no `listens` comes after it)
+//! EA1 <nonce> <n> touch   kind=<tcp|udp> address=<where it was touched> token=<token>
+//! EA1 <nonce> <n> touched address= result=<ok|timeout|errno:N>   (answers a `touch` that it was asked for)
+//! ```
+//!
 //! Before a valid `hello` there is no nonce: a probe that reads end-of-file instead says `EA1 - 0 no-input`.
 //! Values are percent-encoded, so that no value can hold a space, a line feed or a control character.
 //!
@@ -31,6 +47,7 @@
 //! - What the probe does not understand is answered in its place with `begin`, `fact key=unsupported name=KIND
 //!   value=WHY` and `done result=exit:2`; a line without an id gets the id `-`. One argument that it does not
 //!   understand is `step what=malformed target=ARGUMENT`.
+//! - It listens until its input ends or the seconds are over, on each address of its network, over TCP and UDP.
 //! - Exit status: 0 after `end`, 3 if there was no session, no `go`, or nobody listened, 4 if an attempt without a
 //!   process of its own (`fork=0`) did not stop in time.
 

@@ -1081,3 +1081,119 @@ fn the_usual_sockets_of_engines_and_the_one_of_the_environment_are_known() {
         result(&records, "connect", usual);
     }
 }
+
+/// Where a probe that was asked to listen listens on loopback: over TCP, over UDP.
+fn listening(seconds: u32) -> (Probe, std::net::SocketAddr, std::net::SocketAddr) {
+    let mut probe = Probe::new();
+    probe.say(&Message::new(&["listen"]).with("seconds", seconds.to_string()));
+    let told = probe.until("ready");
+    let at = |kind: &str| {
+        let begin = format!("{kind}://127.0.0.1:");
+        let mut told = told.iter().filter(|record| record.words[2] == "listens");
+        let found = told.find(|record| record.text("address").unwrap().starts_with(&begin));
+        let found = found.unwrap_or_else(|| panic!("no {begin} in {told:?}"));
+        assert_eq!(
+            (found.text("kind"), found.text("interface")),
+            (Some(kind), Some("lo"))
+        );
+        let address = found.text("address").unwrap();
+        address.split_once("://").unwrap().1.parse().unwrap()
+    };
+    let (tcp, udp) = (at("tcp"), at("udp"));
+    (probe, tcp, udp)
+}
+
+fn token(letter: &str) -> String {
+    format!("ea-{}", letter.repeat(24))
+}
+
+/// The next touch that is told of: its kind and its token.
+fn touch(probe: &mut Probe) -> (String, String) {
+    let told = probe.until("touch");
+    let last = told.last().unwrap();
+    let text = |key| last.text(key).unwrap().to_owned();
+    assert!(text("address").starts_with(&format!("{}://127.0.0.1:", text("kind"))));
+    (text("kind"), text("token"))
+}
+
+#[test]
+fn who_touches_it_while_it_listens_is_told_by_token() {
+    let (mut probe, tcp, udp) = listening(60);
+    let (first, second) = (token("a"), token("b"));
+    let mut stream = std::net::TcpStream::connect(tcp).unwrap();
+    stream.set_nodelay(true).unwrap();
+    // In parts, twice, among other bytes; the second in upper case.
+    for part in [
+        "x",
+        &first[..5],
+        &first[5..],
+        &first,
+        " EA-",
+        &second.to_uppercase()[3..],
+    ] {
+        stream.write_all(part.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(touch(&mut probe), ("tcp".into(), first.clone()));
+    assert_eq!(touch(&mut probe), ("tcp".into(), second));
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.send_to(b"nothing", udp).unwrap();
+    socket.send_to(first.as_bytes(), udp).unwrap();
+    assert_eq!(touch(&mut probe), ("udp".into(), first));
+    probe.end_input();
+    assert_eq!(probe.until("end").len(), 1);
+    assert_eq!(probe.status(), Some(0));
+}
+
+#[test]
+fn it_touches_itself_and_nobody_else() {
+    let (mut probe, tcp, udp) = listening(60);
+    for address in [format!("tcp://{tcp}"), format!("udp://{udp}")] {
+        let ask = Message::new(&["touch"]).with("address", &address);
+        probe.say(&ask.with("payload", token("c")));
+        let told = probe.until("touched");
+        assert_eq!(told.last().unwrap().text("result"), Some("ok"), "{told:?}");
+        assert_eq!(touch(&mut probe).1, token("c"));
+    }
+    // Of documentation (RFC 5737): nobody's address, and not this network's.
+    for address in ["tcp://203.0.113.10:80", "udp://203.0.113.10:80", "path:/x"] {
+        probe.say(&Message::new(&["touch"]).with("address", address));
+        let told = probe.until("touched");
+        let refused = format!("errno:{}", libc::EADDRNOTAVAIL);
+        assert_eq!(told.last().unwrap().text("result"), Some(&*refused));
+    }
+}
+
+#[test]
+fn whoever_crowds_or_floods_it_keeps_nobody_else_out_for_long() {
+    let (mut probe, tcp, udp) = listening(60);
+    let crowd: Vec<_> = (0..100)
+        .map(|_| std::net::TcpStream::connect(tcp).unwrap())
+        .collect();
+    let mut stream = std::net::TcpStream::connect(tcp).unwrap();
+    stream.write_all(token("d").as_bytes()).unwrap();
+    assert_eq!(touch(&mut probe).1, token("d"));
+    drop(crowd);
+    // More than it takes in a second; what comes after 4 KiB of one conversation is not heard.
+    let mut flood = std::net::TcpStream::connect(tcp).unwrap();
+    let noise = [b'x'; 4096];
+    let _ = flood.write_all(&noise);
+    let _ = flood.write_all(token("e").as_bytes());
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..32 {
+        socket.send_to(&noise, udp).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(1200));
+    let mut stream = std::net::TcpStream::connect(tcp).unwrap();
+    stream.write_all(token("f").as_bytes()).unwrap();
+    assert_eq!(touch(&mut probe).1, token("f"));
+}
+
+#[test]
+fn listening_ends_by_itself() {
+    let (mut probe, _, _) = listening(1);
+    let began = Instant::now();
+    assert_eq!(probe.until("end").len(), 1);
+    assert_eq!(probe.status(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(5));
+}

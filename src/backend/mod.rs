@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use crate::config::{BackendKind, Sandbox, Settings};
 use crate::host::cgroup::Cgroup;
-use crate::range::Entry;
+use crate::range::posts::Posts;
+use crate::range::{Entry, Range};
 
 pub mod command;
 pub mod docker;
@@ -40,7 +41,20 @@ pub trait Backend {
     /// What stands behind the sandbox, as a digest: the root file system's, the launcher's.
     fn digest(&self, sandbox: &Sandbox) -> Option<String>;
 
-    /// Whether what leaves the sandbox comes out in a network of its engine's machine, and not on a wire beside it.
+    /// Canaries of ours take their posts on the backend's side, where it has such a side: beside the sandbox, in a network
+    /// that this range's canaries cannot stand in. What they hear, the range hears. They stay until the run is over, and
+    /// who asks again finds them there.
+    fn stand_by<'a>(&'a self, _range: &'a Range) -> Pending<'a, Result<(), BackendError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The canaries that took their posts.
+    fn posts(&self) -> Option<&Posts> {
+        None
+    }
+
+    /// Whether what leaves the sandbox comes out in a network of its engine's machine, and not on a wire beside it; and that
+    /// machine's is this one's, as far as the canaries that took their posts there know.
     fn comes_out_here(&self) -> bool {
         true
     }

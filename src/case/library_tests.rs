@@ -1,5 +1,5 @@
 use super::*;
-use crate::case::{Filter, Level, Severity};
+use crate::case::{Filter, Level, Partition, Severity};
 use std::os::unix::fs::symlink;
 
 const CASE: &str = r#"
@@ -281,5 +281,47 @@ fn a_filter_narrows_and_a_typo_in_it_is_a_mistake() {
     ] {
         let said = filter.select(&library).expect_err("refused").to_string();
         assert!(said.contains(help), "{said}");
+    }
+}
+
+#[test]
+fn the_parts_of_the_library_share_it_out() {
+    let library = Library::load(&[]).expect("valid");
+    for of in [1, 2, 3, 7, 100] {
+        let mut all: Vec<&str> = Vec::new();
+        for part in 1..=of {
+            let partition = format!("hash:{part}/{of}").parse().expect("a part");
+            let filter = Filter {
+                partition: Some(partition),
+                ..Filter::default()
+            };
+            let chosen = filter.select(&library).expect("a selection");
+            if of <= 3 {
+                assert!(
+                    chosen.len() > library.cases.len() / 8,
+                    "part {part} of {of}"
+                );
+            }
+            all.extend(chosen.iter().map(|case| case.id.as_str()));
+        }
+        all.sort_unstable();
+        assert_eq!(all, library.ids(), "every case is in one part of {of}");
+    }
+    // The same on every machine, and whatever other cases there are.
+    for (text, is_in) in [("hash:1/3", false), ("hash:2/3", false), ("hash:3/3", true)] {
+        let part: Partition = text.parse().expect("a part");
+        assert_eq!(part.has("network/tcp-egress"), is_in, "{text}");
+        assert_eq!(part.to_string(), text);
+    }
+    for wrong in [
+        "1/2",
+        "hash:0/2",
+        "hash:3/2",
+        "hash:1/0",
+        "hash:1",
+        "hash:1/9999",
+        "count:1/2",
+    ] {
+        assert!(wrong.parse::<Partition>().is_err(), "{wrong}");
     }
 }

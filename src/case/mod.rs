@@ -15,4 +15,4 @@ pub use model::{
     Attempt, CanaryKind, Case, Ceiling, Danger, Expect, KilledBy, Level, MemoryDose, NEEDS, Need,
     Position, Proof, Severity, SpinUntil, Status, Transport, UnixTarget, Weakened, WriteInto,
 };
-pub use select::Filter;
+pub use select::{Filter, Partition};

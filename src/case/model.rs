@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::diag::schema::Named as _;
 use crate::protection::Protection;
 
 /// One valid case: one attempt, what proves that it got through, the protections that stop it.
@@ -55,7 +56,7 @@ impl Case {
 }
 
 /// How bad an escape is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
 pub enum Severity {
@@ -66,8 +67,15 @@ pub enum Severity {
     Critical,
 }
 
+impl Severity {
+    /// The word in case files and reports.
+    pub fn name(self) -> &'static str {
+        self.word()
+    }
+}
+
 /// The user's level of paranoia. A case of a lower level is also part of every higher one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// Model-written snippets on harmless data.
@@ -76,6 +84,13 @@ pub enum Level {
     Strict,
     /// Untrusted by definition.
     Hostile,
+}
+
+impl Level {
+    /// The word in case files, project files and reports.
+    pub fn name(self) -> &'static str {
+        self.word()
+    }
 }
 
 /// Whether a case gates.

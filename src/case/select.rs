@@ -1,11 +1,57 @@
 //! Which cases are wanted: `--case`, `--skip`, `--tag`, `--severity`, `--level`.
 
+use std::fmt;
+use std::str::FromStr;
+
 use globset::{Glob, GlobMatcher};
+use sha2::{Digest as _, Sha256};
 
 use super::library::Library;
 use super::model::{Case, Level, Severity};
 use super::names::tags;
 use crate::diag::{Code, Diagnostic, Diagnostics, closest, suggest};
+
+/// One part of the library, chosen by the hashes of the ids: `hash:2/3`. Every id is in just one of the parts, on every
+/// machine, whatever other cases there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Partition {
+    /// From 1.
+    part: u64,
+    of: u64,
+}
+
+impl Partition {
+    /// Whether the case of this id is in this part.
+    pub fn has(self, id: &str) -> bool {
+        let hash = Sha256::digest(id.as_bytes());
+        let number = hash
+            .iter()
+            .take(8)
+            .fold(0, |number, byte| number << 8 | u64::from(*byte));
+        number % self.of == self.part - 1
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "hash:{}/{}", self.part, self.of)
+    }
+}
+
+impl FromStr for Partition {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let numbers = text
+            .strip_prefix("hash:")
+            .and_then(|text| text.split_once('/'));
+        let number = |text: &str| text.parse::<u64>().ok();
+        match numbers.and_then(|(part, of)| Some((number(part)?, number(of)?))) {
+            Some((part, of)) if (1..=of).contains(&part) && of <= 1000 => Ok(Self { part, of }),
+            _ => Err("write it as `hash:M/N`: part M of N, from 1"),
+        }
+    }
+}
 
 /// What the user asked for. The default asks for everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,6 +66,8 @@ pub struct Filter {
     pub severity: Option<Severity>,
     /// Cases that must hold at this level of paranoia: its own and those of the lower ones.
     pub level: Option<Level>,
+    /// Cases of this part of the library.
+    pub partition: Option<Partition>,
 }
 
 impl Filter {
@@ -52,6 +100,7 @@ impl Filter {
                 && (self.tags.is_empty() || self.tags.iter().any(|tag| case.tags.contains(tag)))
                 && self.severity.is_none_or(|least| case.severity >= least)
                 && self.level.is_none_or(|level| case.level <= level)
+                && self.partition.is_none_or(|part| part.has(&case.id))
         });
         mistakes.or(selected.collect())
     }

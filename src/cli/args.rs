@@ -6,9 +6,13 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::case::{Filter, Level, Severity};
+use super::gating::Gating;
+use super::outputs::{self, Output};
+use crate::case::{Filter, Level, Partition, Severity};
+use crate::config::Date;
 use crate::config::model::CANARY_PORT;
 use crate::protection::{PROTECTIONS, Protection};
+use crate::report::junit::Profile;
 
 /// Attack your sandbox on every commit, and prove that it holds.
 #[derive(Debug, Parser)]
@@ -32,10 +36,86 @@ pub enum Command {
     Explain(Explain),
     /// Check case files, and say everything that is wrong with them
     Lint(Lint),
+    /// Remember what held, and hold a later audit against it
+    #[command(subcommand)]
+    Baseline(Baseline),
+    /// Compare two JSON reports: what escaped, what was fixed, what vanished, and what had changed
+    Diff(Diff),
+    /// Waive an escape in one sandbox until a day: append `[[gate.waiver]]` to the project file
+    Waive(Waive),
     /// Remove what killed runs left behind
     Clean,
     /// Play the internet for the audits of another machine: run it on a host out there, and name that in `[range] internet`
     Canary(Canary),
+    /// Write a project file for what is here: Compose files, Dockerfiles, engines
+    Init(Init),
+    /// Say what can be isolated and limited on this machine, by doing it
+    Doctor(Doctor),
+    /// Write the digest of each image that is named by a tag into the project file
+    Pin(Pin),
+    /// Print the completions for a shell
+    Completions(Completions),
+    /// Print the manual page, or write one for each command
+    Man(Man),
+    /// Explain: `help exit-codes`, `help verdicts`, `help protections`
+    Help(Help),
+}
+
+/// `init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// The folder that is looked at, and that the file is written to
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub folder: PathBuf,
+    /// Replace a project file that is there
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pin`.
+#[derive(Debug, Args)]
+pub struct Pin {
+    /// The project file [default: escape-audit.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Only this sandbox
+    #[arg(long, value_name = "NAME")]
+    pub sandbox: Option<String>,
+    /// Write nothing; exit with 1 where there is something to write
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// `completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// `man`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Write one page a command into this folder
+    #[arg(value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+}
+
+/// `help`.
+#[derive(Debug, Args)]
+pub struct Help {
+    /// A topic or a command
+    #[arg(value_name = "TOPIC")]
+    pub topic: Option<String>,
 }
 
 /// `run`.
@@ -68,21 +148,24 @@ pub struct Run {
     /// What the launcher promises: a folder that may be written; may be given more than once [default: /tmp]
     #[arg(long, value_name = "DIR", requires = "launcher")]
     pub writable: Vec<String>,
-    /// Write a JUnit report; folders that are missing are made
-    #[arg(long, value_name = "FILE")]
-    pub junit: Option<PathBuf>,
-    /// Write a JSON report; folders that are missing are made
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub reports: Reports,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub selection: Selection,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub gating: Gating,
     /// How many short trials at a time [default: twice the CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: Option<u16>,
     /// A sandbox of its own for every case, also for those that only look
     #[arg(long)]
     pub fresh: bool,
+    /// How often a trial that could not be decided is made again, alone [default: once for a ceiling on CPU time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10))]
+    pub retries: Option<u32>,
     /// Any launcher, with its arguments; the probe's own command is appended, and `{probe}` in an argument stands for
     /// its path
     #[arg(last = true, value_name = "LAUNCHER")]
@@ -101,9 +184,71 @@ pub struct Prove {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub selection: Selection,
-    /// Write a JSON report; folders that are missing are made
+    /// Write a report, as `json` or `jsonl`: in the others an escape would be a failure, and here it is the proof
+    #[arg(long = "format", value_name = "FORMAT=PATH", value_parser = neutral)]
+    pub formats: Vec<Output>,
+    /// Short for `--format json=FILE`
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+impl Prove {
+    /// Every report that is asked for.
+    pub fn outputs(&self) -> Vec<Output> {
+        outputs(&self.formats, &[("json", &self.json)])
+    }
+}
+
+/// Which reports.
+#[derive(Debug, Default, Args)]
+pub struct Reports {
+    #[arg(long = "format", value_name = "FORMAT=PATH", value_parser = outputs::parse, help = outputs::help())]
+    #[allow(missing_docs)]
+    pub formats: Vec<Output>,
+    /// Short for `--format junit=FILE`
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Short for `--format json=FILE`
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// `rich` has files, lines and properties of testcases; `strict` has nothing that a published schema refuses
+    #[arg(long, value_enum, value_name = "PROFILE", default_value = "rich")]
+    pub junit_profile: ProfileName,
+}
+
+impl Reports {
+    /// Every report that is asked for.
+    pub fn outputs(&self) -> Vec<Output> {
+        outputs(
+            &self.formats,
+            &[("json", &self.json), ("junit", &self.junit)],
+        )
+    }
+}
+
+fn outputs(formats: &[Output], short: &[(&str, &Option<PathBuf>)]) -> Vec<Output> {
+    let short = short
+        .iter()
+        .filter_map(|(format, path)| Output::file(format, path.as_deref()?));
+    formats.iter().cloned().chain(short).collect()
+}
+
+/// A JUnit profile on the command line.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+#[allow(missing_docs)]
+pub enum ProfileName {
+    Strict,
+    #[default]
+    Rich,
+}
+
+impl From<ProfileName> for Profile {
+    fn from(name: ProfileName) -> Self {
+        match name {
+            ProfileName::Strict => Self::Strict,
+            ProfileName::Rich => Self::Rich,
+        }
+    }
 }
 
 /// `list`.
@@ -133,6 +278,68 @@ pub struct Lint {
     /// A folder of `<category>/<name>.toml` [default: the library itself]
     #[arg(value_name = "DIR")]
     pub folder: Option<PathBuf>,
+}
+
+/// `baseline`.
+#[derive(Debug, Subcommand)]
+pub enum Baseline {
+    /// Write a baseline from a JSON report, to be committed
+    Write {
+        /// A report that `run --json FILE` wrote
+        #[arg(value_name = "REPORT")]
+        report: PathBuf,
+        /// The baseline's file [default: standard output]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Hold a JSON report against a baseline
+    Check {
+        /// A file that `baseline write` made
+        #[arg(value_name = "BASELINE")]
+        baseline: PathBuf,
+        /// A report that `run --json FILE` wrote
+        #[arg(value_name = "REPORT")]
+        report: PathBuf,
+    },
+}
+
+/// `diff`.
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// The earlier report, as `run --json FILE` wrote it
+    #[arg(value_name = "BEFORE")]
+    pub before: PathBuf,
+    /// The later one
+    #[arg(value_name = "AFTER")]
+    pub after: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `waive`.
+#[derive(Debug, Args)]
+pub struct Waive {
+    /// The case's id; a pattern would also excuse cases that nobody has written yet
+    pub case: String,
+    /// The sandbox in which it is waived, and no other
+    #[arg(long, value_name = "NAME")]
+    pub sandbox: String,
+    /// The last day on which the waiver counts
+    #[arg(long, value_name = "DATE")]
+    pub until: Date,
+    /// Why you live with it; it stands in every report
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// Where it is followed up
+    #[arg(long, value_name = "TEXT")]
+    pub ticket: Option<String>,
+    /// The project file [default: escape-audit.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// More cases: a folder of `<category>/<name>.toml`; may be given more than once
+    #[arg(long = "cases", value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
 }
 
 /// `canary`.
@@ -188,6 +395,9 @@ pub struct Selection {
     /// The level of paranoia: what must hold [default: the sandbox's own]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub level: Option<LevelName>,
+    /// Only this part of the cases, for audits that share the work: `hash:1/3`
+    #[arg(long, value_name = "hash:M/N")]
+    pub partition: Option<Partition>,
 }
 
 impl Selection {
@@ -199,6 +409,7 @@ impl Selection {
             tags: self.tags.clone(),
             severity: self.severity.map(Severity::from),
             level: self.level.map(Level::from),
+            partition: self.partition,
         }
     }
 }
@@ -268,6 +479,15 @@ fn protection(text: &str) -> Result<Protection, String> {
     let names: Vec<&str> = PROTECTIONS.iter().map(|(_, name, _)| *name).collect();
     Protection::from_name(text)
         .ok_or_else(|| format!("no such protection; {}", crate::diag::suggest(text, &names)))
+}
+
+/// A format in which an escape is not a failure.
+fn neutral(text: &str) -> Result<Output, String> {
+    let output = outputs::parse(text)?;
+    match output.format.neutral {
+        true => Ok(output),
+        false => Err("here an escape is the proof, and this format would call it a failure: write `json` or `jsonl`".into()),
+    }
 }
 
 fn size(text: &str) -> Result<u64, String> {

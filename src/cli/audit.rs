@@ -1,14 +1,18 @@
 //! `run`, `prove` and `clean`: from arguments to reports.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::args::{Prove, Run, Selection};
+use super::gating::{day_of, selected_by, today};
+use super::outputs::Outputs;
+use super::pin;
 use super::proof::Proof;
+use super::repeat;
 use super::signals::{self, Signals};
 use super::terminal;
 use crate::backend::command::find_program;
@@ -17,19 +21,21 @@ use crate::case::{Case, Expect, Library};
 use crate::config::{self, BackendKind, Project, RangeConfig, Sandbox};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::exit_code;
-use crate::gate::{self, Interrupted};
+use crate::gate::{self, Interrupted, Rules};
 use crate::host::hierarchy::Hierarchy;
 use crate::range::turn;
+use crate::report::decided::Decided;
+use crate::report::junit::Profile;
 use crate::report::live::{Event, Live};
-use crate::report::write::{ReportFile, claim_all};
-use crate::report::{Report, Summary, Tool, human, json, junit};
+use crate::report::{Report, Style, Summary, Tool, human};
 use crate::run::bench::{self, Bench};
 use crate::run::{self, Audit, Happened};
 use crate::safe_text::SafeText;
 
 /// Audits, and gives back the exit code. An error means that nothing ran.
 pub fn run(arguments: &Run) -> Result<i32> {
-    let files = Files::claim(arguments.json.as_deref(), arguments.junit.as_deref())?;
+    let reports = &arguments.reports;
+    let outputs = Outputs::claim(&reports.outputs(), reports.junit_profile.into())?;
     let (library, cases) = select(&arguments.selection)?;
     let project = project(arguments.config.as_deref())?;
     let mut sandboxes = sandboxes(arguments, project.as_ref())?;
@@ -38,26 +44,32 @@ pub fn run(arguments: &Run) -> Result<i32> {
         try_what_was_named(sandbox, &arguments.selection, &cases);
         check(sandbox)?;
     }
+    let repeat = sandboxes
+        .iter()
+        .map(|sandbox| repeat::of_run(arguments, &sandbox.name))
+        .collect();
+    let quick = !arguments.launcher.is_empty();
+    let rules = arguments.gating.rules(project.as_ref(), quick, &library)?;
     let plan = Plan {
         library,
         cases,
+        selection: selected_by(&arguments.selection),
         sandboxes,
+        repeat,
         range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: false,
         jobs: arguments.jobs.map(usize::from),
         fresh: arguments.fresh,
-        files,
+        retries: arguments.retries,
+        outputs,
     };
-    let decide =
-        |report: &Report, caught: Option<Interrupted>| gate::decide(report, caught).exit_code;
-    carry_out(plan, decide, |report, style| {
-        human::write(report, &mut io::stdout().lock(), style)
-    })
+    let decide = |report: &mut Report, caught| gate::settle(report, &rules, caught);
+    carry_out(plan, decide, human::write)
 }
 
 /// Tries every case in a sandbox that lacks just what the case names: each has to come out ESCAPED.
 pub fn prove(arguments: &Prove) -> Result<i32> {
-    let files = Files::claim(arguments.json.as_deref(), None)?;
+    let outputs = Outputs::claim(&arguments.outputs(), Profile::default())?;
     let (library, cases) = select(&arguments.selection)?;
     let project = project(arguments.config.as_deref())?;
     let base = config::find(project.as_ref(), &arguments.sandbox)?;
@@ -89,24 +101,32 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
         };
         sandboxes.push(sandbox);
     }
+    let repeat = sandboxes
+        .iter()
+        .map(|sandbox| repeat::of_prove(arguments, &sandbox.without))
+        .collect();
     let plan = Plan {
         library,
         cases,
+        selection: selected_by(&arguments.selection),
         sandboxes,
+        repeat,
         range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: true,
         jobs: None,
         fresh: false,
-        files,
+        retries: None,
+        outputs,
     };
     // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
-    let decide = |report: &Report, caught: Option<Interrupted>| match caught {
-        Some(_) => gate::decide(report, caught).exit_code,
-        None => Proof::of(report).exit_code(),
+    let decide = |report: &mut Report, caught: Option<Interrupted>| {
+        gate::settle(report, &Rules::strict(today()), caught);
+        if caught.is_none() {
+            report.exit_code = Proof::of(report).exit_code();
+            report.gate = Decided::without_gate(report.exit_code);
+        }
     };
-    carry_out(plan, decide, |report, style| {
-        super::proof::write(report, &mut io::stdout().lock(), style)
-    })
+    carry_out(plan, decide, super::proof::write)
 }
 
 /// Removes what killed runs left.
@@ -152,47 +172,32 @@ pub fn clean() -> Result<i32> {
 struct Plan {
     library: Library,
     cases: Vec<Case>,
+    selection: Vec<String>,
     sandboxes: Vec<Sandbox>,
+    /// What to say so that each sandbox is audited again.
+    repeat: Vec<Vec<String>>,
     range: RangeConfig,
     only_weakened: bool,
     jobs: Option<usize>,
     fresh: bool,
-    files: Files,
+    retries: Option<u32>,
+    outputs: Outputs,
 }
 
 /// How long an audit waits for another one in the same network. Then it goes on, and says what it could not decide.
 const TURN: Duration = Duration::from_secs(600);
 
-/// The report files. They are claimed before anything else is looked at: no mistake may leave an older run's report
-/// standing for this one's.
-struct Files {
-    json: Option<ReportFile>,
-    junit: Option<ReportFile>,
-}
-
-impl Files {
-    fn claim(json: Option<&Path>, junit: Option<&Path>) -> Result<Self> {
-        let mut files = claim_all(json.into_iter().chain(junit))
-            .map_err(all_of)?
-            .into_iter();
-        Ok(Self {
-            json: json.and_then(|_| files.next()),
-            junit: junit.and_then(|_| files.next()),
-        })
-    }
-}
-
 fn carry_out(
     plan: Plan,
-    decide: impl FnOnce(&Report, Option<Interrupted>) -> i32,
-    tell: impl FnOnce(&Report, crate::report::style::Style) -> io::Result<()>,
+    decide: impl FnOnce(&mut Report, Option<Interrupted>),
+    tell: impl FnOnce(&Report, &mut dyn Write, Style) -> io::Result<()>,
 ) -> Result<i32> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("start the runtime")?;
     let began = (SystemTime::now(), Instant::now());
-    let (report, code) = runtime.block_on(async {
+    let report = runtime.block_on(async {
         let mut listening = Signals::listen().context("listen for signals")?;
         let mut before = None;
         let turn = async {
@@ -216,6 +221,7 @@ fn carry_out(
             jobs: plan.jobs.unwrap_or_else(|| run::default_jobs(&bench)),
             only_weakened: plan.only_weakened,
             fresh: plan.fresh,
+            retries: plan.retries,
             cases: plan.cases,
             sandboxes: plan.sandboxes,
             range: plan.range,
@@ -243,27 +249,18 @@ fn carry_out(
         )
         .await?;
         live.finish();
-        let report = report(outcome, &plan.library, began);
-        let code = decide(&report, caught);
-        anyhow::Ok((report, code))
+        let mut report = report(outcome, &plan.library, plan.selection, plan.repeat, began);
+        decide(&mut report, caught);
+        anyhow::Ok(report)
     })?;
     drop(runtime);
     signals::leave_at_the_next("the sandboxes are gone, and not every report was written");
-    let mut report = report;
-    report.exit_code = code;
-    // The files first: a terminal that cannot be written to must not cost the build its reports.
-    let json = plan
-        .files
-        .json
-        .map(|file| file.write(|out| json::write(&report, out)));
-    let junit = plan
-        .files
-        .junit
-        .map(|file| file.write(|out| junit::write(&report, out)));
-    let page = tell(&report, terminal::style(&io::stdout())).or_else(closed_pipe);
-    let written = [json, junit].into_iter().flatten().map(|file| Ok(file?));
-    let mut code = code;
-    for error in written.chain([page]).filter_map(Result::err) {
+    let style = terminal::style(&io::stdout());
+    let unwritten = plan
+        .outputs
+        .write(&report, |report, out| tell(report, out, style));
+    let mut code = report.exit_code;
+    for error in unwritten {
         eprint!("{}", terminal::complaint(&error));
         // What was decided stands; but what nobody can read holds nothing.
         if code == exit_code::HELD {
@@ -283,15 +280,24 @@ fn same_stream() -> bool {
     !io::stderr().is_terminal() && identity(1) == identity(2)
 }
 
-/// A reader that has seen enough (`| head`) does not change the verdict.
-fn closed_pipe(error: io::Error) -> Result<()> {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(anyhow!(error).context("write to standard output")),
+fn report(
+    mut outcome: run::Outcome,
+    library: &Library,
+    selection: Vec<String>,
+    repeat: Vec<Vec<String>>,
+    began: (SystemTime, Instant),
+) -> Report {
+    for (sandbox, words) in outcome.sandboxes.iter_mut().zip(repeat) {
+        sandbox.repeat = words;
     }
-}
-
-fn report(outcome: run::Outcome, library: &Library, began: (SystemTime, Instant)) -> Report {
+    // Readers of reports know files by where they are in the repository, which is where an audit is started.
+    if let Ok(here) = std::env::current_dir() {
+        for trial in &mut outcome.trials {
+            if let Ok(below) = trial.source.source.strip_prefix(&here) {
+                trial.source.source = below.to_owned();
+            }
+        }
+    }
     Report {
         schema: 1,
         tool: Tool {
@@ -305,10 +311,12 @@ fn report(outcome: run::Outcome, library: &Library, began: (SystemTime, Instant)
         incomplete: outcome
             .interrupted
             .then(|| "the audit was interrupted; only what was decided by then is here".to_owned()),
+        selection,
         summary: Summary::of(&outcome.trials),
         sandboxes: outcome.sandboxes,
         trials: outcome.trials,
-        exit_code: 0,
+        gate: Decided::without_gate(exit_code::NOTHING_RAN),
+        exit_code: exit_code::NOTHING_RAN,
     }
 }
 
@@ -325,9 +333,9 @@ fn select(selection: &Selection) -> Result<(Library, Vec<Case>)> {
 
 fn project(given: Option<&Path>) -> Result<Option<Project>> {
     match given {
-        Some(path) => Ok(Some(config::load(path)?)),
+        Some(path) => Ok(Some(pin::load(path)?)),
         None if Path::new(config::FILE_NAME).is_file() => {
-            Ok(Some(config::load(Path::new(config::FILE_NAME))?))
+            Ok(Some(pin::load(Path::new(config::FILE_NAME))?))
         }
         None => Ok(None),
     }
@@ -474,33 +482,18 @@ fn names(sandboxes: &[Sandbox]) -> String {
         .join(", ")
 }
 
-fn all_of<E: std::fmt::Display>(errors: Vec<E>) -> anyhow::Error {
+pub(super) fn all_of<E: std::fmt::Display>(errors: Vec<E>) -> anyhow::Error {
     let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
     anyhow!("{}", text.join("\nerror: "))
 }
 
-/// `2026-11-29T13:19:49Z`, by the civil calendar's own arithmetic (days from 1970-03-01 in eras of 400 years).
+/// `2026-11-29T13:19:49Z`.
 fn rfc3339(time: SystemTime) -> String {
-    let seconds = time
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or(Duration::ZERO)
-        .as_secs();
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let second = since.as_secs() % 86_400;
     format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        "{}T{:02}:{:02}:{:02}Z",
+        day_of(time),
         second / 3_600,
         second / 60 % 60,
         second % 60

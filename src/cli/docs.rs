@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use crate::case::keys::KEYS as CASE_KEYS;
 use crate::case::names::TAGS;
-use crate::config::keys::{KEYS as PROJECT_KEYS, SANDBOX, backends_of};
+use crate::config::keys::{KEYS as PROJECT_KEYS, SANDBOX, WAIVER, backends_of};
 use crate::diag::CODES;
 use crate::diag::schema::Key;
 use crate::protection::PROTECTIONS;
+use crate::report::format::FORMATS;
 
 /// The format of a case file, in Markdown.
 pub fn case_file() -> String {
@@ -39,7 +40,7 @@ pub fn project_file() -> String {
          that the chosen backend cannot express is an error. What is left out keeps the default of the \
          backend: `oci` is hardened, which is not what an engine would do; on `docker` it is Docker's own, which \
          sets no ceilings and gives a network. This page is made from the table of keys that the parser \
-         reads.\n",
+         reads; [gate.md](gate.md) says what a waiver does.\n",
     );
     tables(&mut page, PROJECT_KEYS, |key| match key.table {
         SANDBOX => format!(" ({})", backends_of(key.name).join(", ")),
@@ -48,6 +49,34 @@ pub fn project_file() -> String {
     page
 }
 
+/// The formats of reports, in Markdown.
+pub fn reports() -> String {
+    let mut page = String::from(REPORTS);
+    for format in &FORMATS {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            page,
+            "| `{}` | {} | {} | {} |",
+            format.name, format.doc, format.readers, format.limits
+        );
+    }
+    page.push_str(REPORTS_NOTES);
+    page
+}
+
+const REPORTS: &str = "# Reports\n\n\
+    `--format FORMAT=PATH` writes a report, and may be given more than once. `-` as PATH is standard output, and the page for \
+    people is then not written there. `--junit FILE` and `--json FILE` are short for the two that are asked for most.\n\n\
+    ```sh\n\
+    escape-audit run --junit audit.xml --format html=audit.html --format sarif=audit.sarif\n\
+    escape-audit run --format github=- --format markdown=summary.md\n\
+    escape-audit prove --format jsonl=proof.jsonl\n\
+    ```\n\n\
+    The formats, from the table that the command line reads:\n\n\
+    | format | what it is | who reads it | how much it takes |\n|---|---|---|---|\n";
+
+const REPORTS_NOTES: &str = include_str!("docs/reports.md");
+
 fn tables(page: &mut String, keys: &[Key], note: impl Fn(&Key) -> String) {
     let mut table = None;
     for key in keys {
@@ -55,6 +84,7 @@ fn tables(page: &mut String, keys: &[Key], note: impl Fn(&Key) -> String) {
             table = Some(key.table);
             let title = match key.table {
                 "" => "Top of the file".into(),
+                WAIVER => format!("`[[{WAIVER}]]`"),
                 table => format!("`[{table}]`"),
             };
             // Writing to a String cannot fail.
@@ -100,6 +130,7 @@ mod tests {
         for (name, page) in [
             ("case-file.md", case_file()),
             ("project-file.md", project_file()),
+            ("reports.md", reports()),
         ] {
             let path = docs.join(name);
             if std::env::var_os("UPDATE_EXPECTED").is_some() {

@@ -35,7 +35,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/invalid")
     }
 
-    /// What is said about one invalid file. `project-*` is a project file; `works-*` a case below `works/`.
+    /// What is said about one invalid file. `project-*` is a project file, `baseline-*` a baseline; `works-*` a case below `works/`.
     fn refusal(path: &Path) -> Diagnostics {
         let name = path
             .file_stem()
@@ -46,6 +46,9 @@ mod tests {
         let source = Source::new(shown, &fs::read_to_string(path).expect("readable"));
         if name.starts_with("project-") {
             return crate::config::parse(&source).expect_err("refused");
+        }
+        if name.starts_with("baseline-") {
+            return crate::cli::baseline::parse(&source).expect_err("refused");
         }
         let category = if name.starts_with("works-") {
             "works"

@@ -2,14 +2,26 @@
 
 pub mod args;
 pub mod audit;
+pub mod baseline;
 pub mod canary;
+pub mod completions;
+pub mod diff;
 pub mod docs;
+pub mod doctor;
 pub mod explain;
+pub mod gating;
+pub mod help;
+pub mod init;
 pub mod lint;
 pub mod list;
+pub mod man;
+pub mod outputs;
+pub mod pin;
 pub mod proof;
+pub mod repeat;
 pub mod signals;
 pub mod terminal;
+pub mod waive;
 
 use std::io::{self, Write};
 
@@ -42,8 +54,17 @@ pub fn main() -> i32 {
         Command::List(list) => show_list(list),
         Command::Explain(explain) => show_case(explain),
         Command::Lint(lint) => check_cases(lint),
+        Command::Baseline(command) => baseline::baseline(command),
+        Command::Diff(arguments) => diff::compare(arguments),
+        Command::Waive(waive) => waive::waive(waive),
         Command::Clean => audit::clean(),
         Command::Canary(arguments) => canary::serve(arguments),
+        Command::Init(init) => init::init(init),
+        Command::Doctor(doctor) => doctor::doctor(doctor),
+        Command::Pin(pin) => pin::pin(pin),
+        Command::Completions(completions) => print(|out| completions::write(completions, out)),
+        Command::Man(man) => man::man(man),
+        Command::Help(help) => help::help(help),
     };
     done.unwrap_or_else(|error| {
         let _ = write!(io::stderr(), "{}", terminal::complaint(&error));
@@ -74,10 +95,16 @@ fn check_cases(arguments: &args::Lint) -> Result<i32> {
 /// Writes to standard output. A reader that has seen enough (`| head`) is no mistake.
 fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<i32> {
     let mut out = io::stdout().lock();
-    match write(&mut out).and_then(|()| out.flush()) {
+    let written = write(&mut out).and_then(|()| out.flush());
+    closed_pipe(written)?;
+    Ok(exit_code::HELD)
+}
+
+fn closed_pipe(written: io::Result<()>) -> Result<()> {
+    match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("write to standard output")
         }
-        _ => Ok(exit_code::HELD),
+        _ => Ok(()),
     }
 }

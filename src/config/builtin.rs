@@ -64,6 +64,7 @@ impl Sandbox {
             without: BTreeSet::new(),
             command: Vec::new(),
             range: RangeMode::Own,
+            notes: Vec::new(),
         }
     }
 

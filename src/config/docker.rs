@@ -48,7 +48,6 @@ pub const NOT_HERE: &[(&str, &str)] = &[
 
 /// Reads what only an engine understands, into the settings that hold the rest.
 pub fn settings(reader: &mut Reader<'_>, view: &View<'_, '_>, settings: &mut Settings) {
-    settings.image = image(reader, view);
     settings.runtime = one(reader, view, "runtime", runtime);
     settings.engine = one(reader, view, "docker_host", engine);
     settings.shm_size = view.bytes("shm_size");
@@ -62,7 +61,7 @@ pub fn settings(reader: &mut Reader<'_>, view: &View<'_, '_>, settings: &mut Set
         make_privileged(settings);
     }
     check_memory(reader, view, settings);
-    refuse_what_is_to_come(reader, view);
+    refuse_half_a_service(reader, view);
 }
 
 /// What `privileged` takes away, taken away in the settings that say so.
@@ -111,7 +110,8 @@ pub fn security_opt(text: &str, base: &Path, settings: &mut Settings) -> Result<
     Ok(())
 }
 
-fn image(reader: &mut Reader<'_>, view: &View<'_, '_>) -> Option<Image> {
+/// What the container is made of, where the project file alone says it.
+pub fn image(reader: &mut Reader<'_>, view: &View<'_, '_>) -> Option<Image> {
     if view.has("image") && view.has("image_id") {
         let message = "`image` and `image_id` both say what the container is made of";
         let help = "keep `image` for what a registry knows by this digest, `image_id` for what the engine alone holds";
@@ -124,13 +124,10 @@ fn image(reader: &mut Reader<'_>, view: &View<'_, '_>) -> Option<Image> {
         && view.flag("allow_tag") != Some(true)
     {
         let message = format!("`{text}` is not pinned by a digest");
-        reader.report(Code::WrongValue, view.span_of("image"), message, HOW_TO_PIN);
+        reader.report(Code::NotPinned, view.span_of("image"), message, HOW_TO_PIN);
     }
     let said = |key| view.has(key) || view.is_bad(key);
-    if !["image", "image_id", "compose", "like"]
-        .into_iter()
-        .any(said)
-    {
+    if !["image", "image_id", "like"].into_iter().any(said) {
         let help = "add `image = \"NAME@sha256:…\"`, which \
                     `docker image inspect --format '{{index .RepoDigests 0}}' IMAGE` shows; \
                     `image_id` for an image that no registry knows";
@@ -150,7 +147,8 @@ fn runtime(text: &str) -> Result<String, Wrong> {
     }
 }
 
-fn engine(text: &str) -> Result<String, Wrong> {
+/// Where the engine listens.
+pub fn engine(text: &str) -> Result<String, Wrong> {
     let is_good = match text.split_once("://") {
         Some(("unix", path)) => path.starts_with('/'),
         Some(("tcp", host)) => !host.is_empty() && !host.contains(['/', '@', ' ']),
@@ -214,19 +212,11 @@ fn check_memory(reader: &mut Reader<'_>, view: &View<'_, '_>, settings: &Setting
     }
 }
 
-/// Words that the format has and this version does not serve: refused, so that nobody takes them for done.
-fn refuse_what_is_to_come(reader: &mut Reader<'_>, view: &View<'_, '_>) {
-    for key in ["compose", "service"]
-        .into_iter()
-        .filter(|key| view.has(key))
-    {
-        let message = "this version cannot read a Compose file yet";
-        let help = "copy the service's settings: the keys here have Compose's names";
-        reader.report(Code::NotExpressible, view.span_of(key), message, help);
-    }
-    if view.has("like") {
-        let message = "this version cannot copy a running container's settings yet";
-        let help = "write them here, as `docker container inspect` shows them";
-        reader.report(Code::NotExpressible, view.span_of("like"), message, help);
+/// A word that means nothing without another.
+fn refuse_half_a_service(reader: &mut Reader<'_>, view: &View<'_, '_>) {
+    if view.has("service") {
+        let message = "`service` stands without `compose`";
+        let help = "add `compose = \"compose.yaml\"`, the file that the service stands in";
+        reader.report(Code::MissingKey, view.span_of("service"), message, help);
     }
 }

@@ -8,8 +8,8 @@ use super::model::Image;
 use Wrong::Malformed;
 
 /// What to do about a tag.
-pub const HOW_TO_PIN: &str = "a tag may mean another image tomorrow: write the digest, which \
-     `docker image inspect --format '{{index .RepoDigests 0}}' IMAGE` shows (none: the image came from no registry, write `image_id`), or say `allow_tag = true`";
+pub const HOW_TO_PIN: &str = "a tag may mean another image tomorrow: `escape-audit pin` writes the digest, which \
+     `docker image inspect --format '{{index .RepoDigests 0}}' IMAGE` shows (none: the image came from no registry, write `image_id`); or say `allow_tag = true`";
 
 /// `image`: a name with a digest, or with a tag or none.
 pub fn image(text: &str) -> Result<Image, Wrong> {

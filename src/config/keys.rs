@@ -15,11 +15,17 @@ pub const POLICY: &str = "sandbox.NAME.policy";
 /// What of the network beyond this machine may be touched.
 pub const RANGE: &str = "range";
 
+/// What the gate is told.
+pub const GATE: &str = "gate";
+/// One escape that is known of and lived with.
+pub const WAIVER: &str = "gate.waiver";
+
 /// Every key, table by table.
 #[rustfmt::skip] // one key a line
 pub const KEYS: &[Key] = &[
     key("", "sandbox", Shape::Table, "the sandboxes: one `[sandbox.NAME]` each"),
     key("", "range", Shape::Table, "what of the network beyond this machine the audit may touch"),
+    key("", "gate", Shape::Table, "what the gate is told: the waivers"),
     Key { required: true, ..key(SANDBOX, "backend", Shape::OneOf(words::<BackendKind>), "the kind of sandbox") },
     // Compose's names, with Compose's meaning.
     key(SANDBOX, "network_mode", Shape::Line(4096), "`none`, or `host`: the network in which the canaries stand; on `docker` also `bridge`, its default, and the name of another network"),
@@ -58,10 +64,9 @@ pub const KEYS: &[Key] = &[
     key(SANDBOX, "range", Shape::OneOf(only_host), "`host`: the launcher needs the real network, and network cases are skipped"),
     key(SANDBOX, "carrier", Shape::OneOf(carriers), "how the attempts get in"),
     key(SANDBOX, "policy", Shape::Table, "what the sandbox promises, by which it is judged"),
-    // Words of the format that this version refuses.
-    key(SANDBOX, "compose", Shape::Line(4096), "a Compose file whose service is audited; this version cannot read one yet"),
-    key(SANDBOX, "service", Shape::Line(4096), "the service in that file; this version cannot read one yet"),
-    key(SANDBOX, "like", Shape::Line(4096), "a running container whose settings are audited; this version cannot copy them yet"),
+    key(SANDBOX, "compose", Shape::Line(4096), "a Compose file, below the project file's own folder: the settings of its `service` are the configuration, and none stand here"),
+    key(SANDBOX, "service", Shape::Line(4096), "the service in that file"),
+    key(SANDBOX, "like", Shape::Line(4096), "a container of the engine's, by name or id: its settings and its image are the configuration, and none stand here"),
     // What it promises.
     key(POLICY, "level", Shape::OneOf(words::<Level>), "the level of paranoia at which it must hold"),
     key(POLICY, "writable", Shape::Texts, "places that may be written; without it, scratch mounts, read-write volumes, `/dev/shm` and `/dev/mqueue`"),
@@ -75,6 +80,13 @@ pub const KEYS: &[Key] = &[
     // Beyond this machine.
     key(RANGE, "internet", Shape::TextOrTexts, "hosts of yours beyond this machine that run `escape-audit canary`, as `ADDRESS` or `ADDRESS:PORT`: they play the internet for the containers of an engine"),
     key(RANGE, "metadata", Shape::OneOf(only_real), "`real`: this machine's own metadata service counts as a target, once it has answered the host"),
+    // The gate.
+    key(GATE, "waiver", Shape::Tables, "escapes that are known of and lived with: one `[[gate.waiver]]` each"),
+    needed(WAIVER, "case", Shape::Line(200), "the id of one case; patterns are refused"),
+    needed(WAIVER, "sandbox", Shape::Line(40), "the sandbox in which it is waived, and no other"),
+    needed(WAIVER, "until", Shape::Date, "the last day on which it counts; 14 days before, it warns"),
+    needed(WAIVER, "reason", Shape::Line(500), "why you live with it; it stands in every report"),
+    key(WAIVER, "ticket", Shape::Line(200), "where it is followed up"),
 ];
 
 /// The backends that can express a key of [`SANDBOX`], by name.
@@ -113,6 +125,13 @@ const fn key(table: &'static str, name: &'static str, shape: Shape, doc: &'stati
         shape,
         required: false,
         doc,
+    }
+}
+
+const fn needed(table: &'static str, name: &'static str, shape: Shape, doc: &'static str) -> Key {
+    Key {
+        required: true,
+        ..key(table, name, shape, doc)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a valid sandbox configuration is: settings under Docker Compose's names, and the policy that it promises.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,6 +28,9 @@ pub struct Sandbox {
     pub command: Vec<String>,
     /// Where network attempts may go.
     pub range: RangeMode,
+    /// What a reader of the report must know of where this comes from.
+    #[serde(skip)]
+    pub notes: Vec<String>,
 }
 
 /// A kind of sandbox.
@@ -148,6 +151,8 @@ pub struct Settings {
     pub cgroup_parent: Option<String>,
     /// `docker`: the engine's small init is the first process.
     pub init: bool,
+    /// `docker`: what only a Compose file says of a container.
+    pub options: EngineOptions,
     /// The canary folders of the host are mounted at their own paths (what `without = ["host-files"]` does).
     pub expose_host_files: bool,
     /// The backend ends what runs longer than the policy's timeout.
@@ -156,6 +161,23 @@ pub struct Settings {
     pub enforce_output: bool,
     /// The end of the sandbox ends every process in it.
     pub cleanup: bool,
+}
+
+/// What an engine can be told of a container, and only a Compose file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct EngineOptions {
+    /// The CPUs that it may use, such as `0-2`.
+    pub cpuset: Option<String>,
+    /// Bounds of each process or user: name, soft, hard.
+    pub ulimits: Vec<(String, i64, i64)>,
+    /// Devices: the path here, the path inside, and what may be done with it, of `rwm`.
+    pub devices: Vec<(String, String, String)>,
+    /// Kinds of devices, such as `c 1:3 mr`.
+    pub device_rules: Vec<String>,
+    /// Parameters of the kernel.
+    pub sysctls: BTreeMap<String, String>,
+    /// Options of the storage driver, such as `size`.
+    pub storage: BTreeMap<String, String>,
 }
 
 /// Compose's `network_mode`. A report holds it as the user writes it.
@@ -397,6 +419,7 @@ impl Default for Settings {
             extra_hosts: Vec::new(),
             cgroup_parent: None,
             init: false,
+            options: EngineOptions::default(),
             expose_host_files: false,
             enforce_timeout: true,
             enforce_output: true,

@@ -15,10 +15,12 @@ use toml::de::{DeTable, DeValue};
 
 use super::builtin::{BUILTINS, builtin};
 use super::compose::{self, Wrong};
+use super::compose_project;
 use super::docker;
 use super::keys::{KEYS, POLICY, RANGE, SANDBOX, backends_of};
 use super::model::{BackendKind, CANARY_PORT, Policy, RangeConfig, RangeMode, Sandbox};
 use super::settings::{each, settings};
+use super::waiver::{self, Waiver};
 use crate::diag::schema::{Named as _, Reader, View};
 use crate::diag::{Code, Diagnostic, Diagnostics, Source, list, suggest};
 use crate::protection::Protection;
@@ -48,12 +50,40 @@ pub struct Project {
     pub sandboxes: Vec<Sandbox>,
     /// What of the network beyond this machine may be touched.
     pub range: RangeConfig,
+    /// The escapes that are known of and lived with.
+    pub waivers: Vec<Waiver>,
     /// The file.
     pub file: PathBuf,
 }
 
-/// Reads a project file.
+/// A container of an engine's, as a Compose file would say it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Like {
+    /// A Compose file of one service, `container`, with everything that the engine says of its settings.
+    pub text: String,
+    /// The id of its image.
+    pub image: String,
+}
+
+/// Why a container could not be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unlike {
+    /// What was being done, and why it failed.
+    pub text: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+/// Asks an engine how a container runs: its name, and the sandbox's own `docker_host`.
+pub type Look<'a> = &'a dyn Fn(&str, Option<&str>) -> Result<Like, Unlike>;
+
+/// Reads a project file where no engine can be asked.
 pub fn load(path: &Path) -> Result<Project, Diagnostics> {
+    load_with(path, &nobody)
+}
+
+/// Reads a project file; `look` is asked where a sandbox is `like` a container.
+pub fn load_with(path: &Path, look: Look<'_>) -> Result<Project, Diagnostics> {
     let mistake = |code, message: String, help: &str| {
         Diagnostics::from(Diagnostic::new(code, message, help).in_file(path))
     };
@@ -75,11 +105,23 @@ pub fn load(path: &Path) -> Result<Project, Diagnostics> {
             "save it as UTF-8",
         )
     })?;
-    parse(&Source::new(path, &text))
+    parse_with(&Source::new(path, &text), look)
+}
+
+/// Reads the text of a project file where no engine can be asked.
+pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
+    parse_with(source, &nobody)
+}
+
+fn nobody(_: &str, _: Option<&str>) -> Result<Like, Unlike> {
+    Err(Unlike {
+        text: "no engine is asked here".into(),
+        help: None,
+    })
 }
 
 /// Reads the text of a project file; relative paths in it are below the file's own folder.
-pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
+pub fn parse_with(source: &Source, look: Look<'_>) -> Result<Project, Diagnostics> {
     let mut reader = Reader::new(source);
     let document = reader.parse();
     let top = reader.table(KEYS, "", document.get_ref(), 0..0);
@@ -93,7 +135,7 @@ pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
                 continue;
             };
             check_name(&mut reader, name.get_ref(), name.span());
-            let sandbox = sandbox(&mut reader, name.get_ref(), settings, name.span());
+            let sandbox = sandbox(&mut reader, name.get_ref(), settings, name.span(), look);
             sandboxes.push((name.span().start, sandbox));
         }
     }
@@ -104,8 +146,15 @@ pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
         }
         None => RangeConfig::default(),
     };
-    // A file may say where the internet is and nothing else: for `run -- LAUNCHER` and the built-in sandboxes.
-    if sandboxes.is_empty() && !top.is_bad("sandbox") && !top.has("range") && !top.is_bad("range") {
+    let mut known: Vec<&str> = BUILTINS.to_vec();
+    if let Some((table, _)) = top.table("sandbox") {
+        known.extend(table.keys().map(|name| name.get_ref().as_ref()));
+    }
+    let waivers = waiver::waivers(&mut reader, &top, &known);
+    // A file may say where the internet is and what is waived, and nothing else: for the built-in sandboxes, and where the
+    // internet is also for `run -- LAUNCHER`.
+    let says = |key| top.has(key) || top.is_bad(key);
+    if sandboxes.is_empty() && !top.is_bad("sandbox") && !says("range") && !says("gate") {
         let help = "write `[sandbox.NAME]` with a `backend`, or leave the file out to audit the embedded sandbox";
         reader.report(Code::MissingKey, 0..0, "no sandbox is configured", help);
     }
@@ -116,6 +165,7 @@ pub fn parse(source: &Source) -> Result<Project, Diagnostics> {
             .filter_map(|(_, sandbox)| sandbox)
             .collect(),
         range,
+        waivers,
         file: source.path.clone(),
     })
 }
@@ -157,6 +207,7 @@ fn sandbox(
     name: &str,
     table: &DeTable<'_>,
     span: Range<usize>,
+    look: Look<'_>,
 ) -> Option<Sandbox> {
     foreign_words(reader, table);
     let view = reader.table_as(KEYS, SANDBOX, &format!("sandbox.{name}"), table, span);
@@ -170,7 +221,20 @@ fn sandbox(
     let mut sandbox = Sandbox::new(name, backend);
     match backend {
         BackendKind::Oci | BackendKind::Docker => {
-            sandbox.settings = settings(reader, &view, backend);
+            let composed = view.has("compose") || view.is_bad("compose");
+            match backend {
+                BackendKind::Docker if composed => {
+                    compose_project::sandbox(reader, &view, &mut sandbox);
+                }
+                BackendKind::Docker if view.has("like") => {
+                    compose_project::like(reader, &view, &mut sandbox, look);
+                }
+                BackendKind::Docker => {
+                    sandbox.settings = settings(reader, &view, backend);
+                    sandbox.settings.image = docker::image(reader, &view);
+                }
+                _ => sandbox.settings = settings(reader, &view, backend),
+            }
             sandbox.policy =
                 Policy::from_settings(&sandbox.settings, backend, sandbox.policy.level);
             let without = view.texts("without").into_iter();

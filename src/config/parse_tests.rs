@@ -146,8 +146,6 @@ fn what_the_backend_cannot_express_is_never_dropped() {
         "ipc = 'none'",
         "environment = ['HOME']",
         "docker_host = 'ssh://host'",
-        "compose = 'compose.yaml'",
-        "like = 'container'",
         "ulimits = { nproc = 3 }",
     ] {
         assert_eq!(docker(line), ["not-expressible"], "{line}");
@@ -321,10 +319,11 @@ without = ["network"]
     assert_eq!(settings.memswap_limit, Some(UNLIMITED));
     assert_eq!(settings.tmpfs[0].options, ["noexec"]);
     let sources: Vec<_> = settings.volumes.iter().map(|v| v.source.clone()).collect();
+    let here = std::env::current_dir().expect("a folder");
     assert_eq!(
         sources,
         [
-            VolumeSource::Host("project/./data".into()),
+            VolumeSource::Host(here.join("project/./data")),
             VolumeSource::Named("cache".into()),
             VolumeSource::Anonymous
         ]
@@ -450,8 +449,8 @@ fn a_container_is_pinned_or_the_file_says_that_it_is_not() {
     let id = format!("sha256:{}", "7".repeat(64));
     assert_eq!(with(""), ["missing-key"]);
     assert_eq!(with("imge = 'a'"), ["unknown-key"], "one mistake, not two");
-    assert_eq!(with("image = 'a'"), ["wrong-value"]);
-    assert_eq!(with("image = 'a'\nallow_tag = false"), ["wrong-value"]);
+    assert_eq!(with("image = 'a'"), ["not-pinned"]);
+    assert_eq!(with("image = 'a'\nallow_tag = false"), ["not-pinned"]);
     assert_eq!(
         with("image = 'a@sha256:12'\nallow_tag = true"),
         ["wrong-value"]
@@ -529,4 +528,16 @@ fn the_range_is_of_the_users_own_choosing() {
     }
     assert_eq!(codes("[range]\nmetadata = 'fake'\n"), ["wrong-value"]);
     assert_eq!(codes("range = 'host'\n"), ["wrong-type"]);
+}
+
+#[test]
+fn a_folder_that_is_mounted_is_named_from_the_top() {
+    let source = Source::new(
+        "escape-audit.toml",
+        "[sandbox.a]\nbackend = 'oci'\nvolumes = ['./data:/data']\n",
+    );
+    let settings = &parse(&source).expect("valid").sandboxes[0].settings;
+    let here = std::env::current_dir().expect("a folder");
+    let expected = crate::config::VolumeSource::Host(here.join("./data"));
+    assert_eq!(settings.volumes[0].source, expected);
 }

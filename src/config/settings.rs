@@ -11,7 +11,8 @@ use super::model::{
 use crate::diag::schema::{Reader, View};
 use crate::diag::{Code, suggest};
 
-/// The settings of a sandbox of this backend, `oci` or `docker`. What is not written keeps the backend's default.
+/// The settings of a sandbox of this backend, `oci` or `docker`, but for the image. What is not written keeps the
+/// backend's default.
 pub fn settings(reader: &mut Reader<'_>, view: &View<'_, '_>, backend: BackendKind) -> Settings {
     let mut settings = match backend {
         BackendKind::Docker => Settings::docker(),
@@ -33,8 +34,14 @@ pub fn settings(reader: &mut Reader<'_>, view: &View<'_, '_>, backend: BackendKi
     if view.has("tmpfs") {
         settings.tmpfs = each(reader, view, "tmpfs", |text| compose::tmpfs(text, backend));
     }
+    // An engine, and the helper of the embedded sandbox, work in another folder.
+    let whole = std::path::absolute(match base.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => &base,
+    });
+    let whole = whole.unwrap_or_else(|_| base.clone());
     settings.volumes = each(reader, view, "volumes", |text| {
-        compose::volume(text, &base, backend)
+        compose::volume(text, &whole, backend)
     });
     if let Some(user) = one(reader, view, "user", |text| compose::user(text, backend)) {
         settings.user = user;

@@ -4,7 +4,7 @@
 
 use toml::de::DeValue;
 
-use super::units::{bytes_of, bytes_or_unlimited_of, integer, number_of, seconds};
+use super::units::{bytes_of, bytes_or_unlimited_of, day, integer, number_of, seconds};
 use crate::diag::list;
 
 pub use super::reader::Reader;
@@ -69,8 +69,12 @@ pub enum Shape {
     Pairs,
     /// A list of whole numbers and texts: the arguments of a system call.
     Arguments,
+    /// A day, such as 2027-02-28, without quotes.
+    Date,
     /// A table with keys of its own.
     Table,
+    /// Any number of tables with keys of their own: `[[NAME]]` each.
+    Tables,
 }
 
 impl Shape {
@@ -102,7 +106,9 @@ impl Shape {
             Self::Duration => "a duration such as \"10s\", from \"100ms\" to \"60m\"".into(),
             Self::Pairs => "a table of texts, or a list of \"NAME=VALUE\"".into(),
             Self::Arguments => "a list of numbers and texts".into(),
+            Self::Date => "a date such as 2027-02-28, without quotes".into(),
             Self::Table => "a table".into(),
+            Self::Tables => "a list of tables".into(),
         }
     }
 
@@ -127,7 +133,8 @@ impl Shape {
                     | Self::ManyOf(_)
                     | Self::Pairs
                     | Self::Arguments
-                    | Self::Argv,
+                    | Self::Argv
+                    | Self::Tables,
                 DeValue::Array(_)
             ) | (Self::Flag | Self::True, DeValue::Boolean(_))
                 | (Self::Integer(..), DeValue::Integer(_))
@@ -136,6 +143,7 @@ impl Shape {
                     Self::Bytes | Self::Memory | Self::Swap,
                     DeValue::Integer(_) | DeValue::String(_)
                 )
+                | (Self::Date, DeValue::Datetime(_))
                 | (Self::Table | Self::Pairs, DeValue::Table(_))
         )
     }
@@ -151,6 +159,7 @@ impl Shape {
             (Self::Memory, value) => bytes_of(value).is_some_and(|n| n >= LEAST_MEMORY),
             (Self::Swap, value) => bytes_or_unlimited_of(value).is_some_and(|n| n >= LEAST_MEMORY),
             (Self::Duration, DeValue::String(text)) => seconds(text).is_some(),
+            (Self::Date, DeValue::Datetime(date)) => day(date).is_some(),
             _ => true,
         }
     }

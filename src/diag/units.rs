@@ -1,6 +1,7 @@
 //! Numbers, sizes and durations as people write them.
 
 use toml::de::{DeInteger, DeValue};
+use toml::value::{Date, Datetime};
 
 /// What a value is, for a message.
 pub(super) fn article(value: &DeValue<'_>) -> String {
@@ -80,6 +81,11 @@ pub(super) fn seconds(text: &str) -> Option<std::time::Duration> {
     (100..=3_600_000)
         .contains(&millis)
         .then(|| std::time::Duration::from_millis(millis))
+}
+
+/// A date without a time of day.
+pub(super) fn day(value: &Datetime) -> Option<Date> {
+    value.date.filter(|_| value.time.is_none())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::schema::Named;
-use super::units::{bytes_of, bytes_or_unlimited_of, integer, number_of, seconds};
+use super::units::{bytes_of, bytes_or_unlimited_of, day, integer, number_of, seconds};
 
 /// The good values of one table. What was wrong has been reported, and reads as if it were not there.
 pub struct View<'t, 'a> {
@@ -152,6 +152,17 @@ impl<'t, 'a> View<'t, 'a> {
     pub fn table(&self, key: &str) -> Option<(&'t DeTable<'a>, Range<usize>)> {
         let value = self.value(key)?;
         Some((value.get_ref().as_table()?, value.span()))
+    }
+
+    /// A day.
+    pub fn date(&self, key: &str) -> Option<toml::value::Date> {
+        day(self.value(key)?.get_ref().as_datetime()?)
+    }
+
+    /// The items of a list, whatever they are; none if it is not there.
+    pub fn items(&self, key: &str) -> impl Iterator<Item = &'t Spanned<DeValue<'a>>> + use<'t, 'a> {
+        let items = self.value(key).and_then(|value| value.get_ref().as_array());
+        items.into_iter().flat_map(|items| items.iter())
     }
 
     fn value(&self, key: &str) -> Option<&'t Spanned<DeValue<'a>>> {

@@ -35,8 +35,12 @@ fn canaries(view: &View<'_>, seen: &mut Vec<(&'static str, String)>) {
     let wanted = view.case.expect == Expect::Allowed && aim(&view.case.attempt) == Aim::Target;
     for touch in &evidence.touches {
         match (survivor, wanted) {
-            (true, _) if touch.late => seen.push(("survivor", lines::of_touch(touch))),
-            (false, false) => seen.push(("canary-reached", lines::of_touch(touch))),
+            (true, _) if touch.late => {
+                seen.push(("survivor", lines::of_touch(touch, &evidence.targets)))
+            }
+            (false, false) => {
+                seen.push(("canary-reached", lines::of_touch(touch, &evidence.targets)))
+            }
             _ => {}
         }
     }

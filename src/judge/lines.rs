@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use crate::case::{CanaryKind, Ceiling};
+use crate::case::{CanaryKind, Ceiling, Position};
 use crate::evidence::{Count, Step, Target, Touch, outcome_name};
 
 /// So many different steps are shown.
@@ -43,10 +43,14 @@ pub fn of_steps<S: Borrow<Step>>(steps: impl IntoIterator<Item = S>) -> Vec<Stri
     lines
 }
 
-/// `the TCP canary at 203.0.113.10:4711 saw this trial's token after 12 ms`
-pub fn of_touch(touch: &Touch) -> String {
+/// `the TCP canary at 203.0.113.10:4711 saw this trial's token after 12 ms`; of one of these targets, whose it is.
+pub fn of_touch(touch: &Touch, targets: &[Target]) -> String {
+    let target = targets
+        .iter()
+        .find(|target| target.address == touch.address);
     format!(
-        "the {} canary at {} saw this trial's token after {} ms{}",
+        "the {}{} canary at {} saw this trial's token after {} ms{}",
+        target.map_or("", |target| whose(target.position)),
         canary(touch.canary),
         touch.address,
         touch.at_ms,
@@ -61,13 +65,14 @@ pub fn of_touch(touch: &Touch) -> String {
 /// `the TCP canary at 203.0.113.10:4711 was alive and silent`
 pub fn of_target(target: &Target) -> String {
     format!(
-        "the {} canary at {} was {}",
+        "the {}{} canary at {} was {}",
+        whose(target.position),
         canary(target.canary),
         target.address,
-        if target.alive {
-            "alive and silent"
-        } else {
-            "not alive"
+        match (target.alive, target.position) {
+            (true, _) => "alive and silent",
+            (false, Position::Sibling) => "not alive, or not to be reached from its host either",
+            (false, _) => "not alive",
         },
     )
 }
@@ -91,6 +96,14 @@ pub fn of_count(count: &Count) -> String {
     )
 }
 
+/// One in another sandbox is told from the host's own.
+fn whose(position: Position) -> &'static str {
+    match position {
+        Position::Sibling => "sibling's ",
+        _ => "",
+    }
+}
+
 fn canary(kind: CanaryKind) -> &'static str {
     match kind {
         CanaryKind::Tcp => "TCP",
@@ -99,5 +112,40 @@ fn canary(kind: CanaryKind) -> &'static str {
         CanaryKind::Http => "HTTP",
         CanaryKind::Unix => "Unix socket",
         CanaryKind::Engine => "engine",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_siblings_canary_is_told_from_the_hosts() {
+        let mut target = Target {
+            canary: CanaryKind::Tcp,
+            position: Position::Sibling,
+            address: "tcp://172.17.0.3:9".into(),
+            alive: false,
+            beyond: false,
+        };
+        let touch = Touch {
+            canary: CanaryKind::Tcp,
+            address: target.address.clone(),
+            at_ms: 7,
+            late: false,
+            saw: Vec::new(),
+        };
+        let at = "TCP canary at tcp://172.17.0.3:9";
+        let told = of_touch(&touch, std::slice::from_ref(&target));
+        assert_eq!(
+            told,
+            format!("the sibling's {at} saw this trial's token after 7 ms")
+        );
+        let told = of_target(&target);
+        assert!(told.starts_with(&format!("the sibling's {at} was not alive, or")));
+        target.position = Position::Gateway;
+        let told = of_touch(&touch, std::slice::from_ref(&target));
+        assert!(told.starts_with(&format!("the {at} saw")), "{told}");
+        assert_eq!(of_target(&target), format!("the {at} was not alive"));
     }
 }

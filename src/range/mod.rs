@@ -11,6 +11,7 @@
 //!   .touches(&Token, start, end: Option<Instant>) -> Vec<Touch>
 //!   .alive(&TargetSpec).await -> bool                    really reached, from inside the namespace
 //! netns::helper_main() -> i32                            what `escape-audit __range` is
+//! post::Post::open(&range, …).await                        a probe that listens elsewhere, and is heard here
 //! plant::Plants::plant(run_dir) -> Result<Plants, _>     environment, files, home, drop_dirs, …
 //! plant::reap(journal)                                   removes what a killed run left
 //! sentinel::Sentinel::start(&program, uid) / sentinel::sentinel_main() -> i32   (`__sentinel`)
@@ -27,6 +28,8 @@ pub mod netns;
 pub mod outpost;
 mod places;
 pub mod plant;
+pub mod post;
+pub mod posts;
 mod registry;
 mod secrets;
 pub mod sentinel;
@@ -251,16 +254,8 @@ impl Range {
                 transport,
                 positions,
             } => {
-                let kind = match transport {
-                    Transport::Tcp | Transport::Tcp6 => CanaryKind::Tcp,
-                    Transport::Udp => CanaryKind::Udp,
-                };
-                let six = *transport == Transport::Tcp6;
-                let mut found: Vec<TargetSpec> = all
-                    .filter(|t| t.canary == kind && six == t.address.contains('['))
-                    .filter(|t| positions.contains(&t.position))
-                    .cloned()
-                    .collect();
+                let mut found: Vec<TargetSpec> =
+                    all.filter(|t| is_aimed_at(t, attempt)).cloned().collect();
                 if found.is_empty()
                     && self.mode == Mode::Here
                     && positions.contains(&Position::Internet)
@@ -430,6 +425,25 @@ impl Range {
             .into_iter()
             .collect()
     }
+}
+
+/// Whether an attempt over TCP or UDP aims at this target: its kind, its family, its position.
+fn is_aimed_at(target: &TargetSpec, attempt: &Attempt) -> bool {
+    let Attempt::Connect {
+        transport,
+        positions,
+    } = attempt
+    else {
+        return false;
+    };
+    let kind = match transport {
+        Transport::Tcp | Transport::Tcp6 => CanaryKind::Tcp,
+        Transport::Udp => CanaryKind::Udp,
+    };
+    let six = *transport == Transport::Tcp6;
+    target.canary == kind
+        && six == target.address.contains('[')
+        && positions.contains(&target.position)
 }
 
 /// A machine without an address of the family has no place for a canary. An attempt is made all the same, to an address

@@ -58,6 +58,11 @@ const METADATA: [IpAddr; 4] = [
     v6(0xfd00, 0xec2, 0x254),
 ];
 
+/// Whether this is where a metadata service is asked: there, nothing else of ours stands.
+pub(super) fn is_metadata(ip: IpAddr) -> bool {
+    METADATA.contains(&ip)
+}
+
 /// The address that the canary name server gives for every name.
 pub(super) const INTERNET: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 
@@ -132,18 +137,23 @@ pub(super) fn of_this_machine() -> std::io::Result<Vec<(Position, IpAddr)>> {
         if matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
             continue;
         }
-        let position = if ip.is_loopback() {
-            Position::Loopback
-        } else if is_bridge(&interface.interface_name) {
-            Position::Gateway
-        } else {
-            Position::Host
-        };
+        let position = of_machine(ip, &interface.interface_name);
         found.push((position, ip));
     }
     found.sort_by_key(|(position, ip)| (*ip, *position));
     found.dedup();
     Ok(found)
+}
+
+/// What an address of the machine is to a container that comes out there.
+pub(super) fn of_machine(ip: IpAddr, interface: &str) -> Position {
+    if ip.is_loopback() {
+        Position::Loopback
+    } else if is_bridge(interface) {
+        Position::Gateway
+    } else {
+        Position::Host
+    }
 }
 
 /// Container engines and hypervisors name their bridges so.
@@ -183,8 +193,7 @@ pub(super) fn spots(ground: &Ground) -> Vec<Spot> {
             near.copied().collect()
         }
     };
-    let is_metadata = |ip: &IpAddr| METADATA.contains(ip);
-    for (position, ip) in places.iter().filter(|(_, ip)| !is_metadata(ip)) {
+    for (position, ip) in places.iter().filter(|(_, ip)| !is_metadata(*ip)) {
         let (position, ip) = (*position, *ip);
         add(CanaryKind::Tcp, position, Wire::Stream, ip, 0);
         add(CanaryKind::Udp, position, Wire::Datagram, ip, 0);

@@ -2,12 +2,7 @@
 
 use std::fmt;
 
-/// What every token begins with.
-const PREFIX: &[u8] = b"ea-";
-/// How many characters follow: 120 bits.
-const LENGTH: usize = 24;
-/// Base 32 (RFC 4648) in lower case: survives host names, URLs and file names.
-const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+use escape_audit_probe::token::{self, ALPHABET, LENGTH, PREFIX};
 
 /// `ea-` and 24 characters of lower-case base 32.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -16,7 +11,7 @@ pub struct Token(String);
 impl Token {
     /// A new one.
     pub fn random() -> Self {
-        let mut text = String::from("ea-");
+        let mut text = String::from(PREFIX);
         for byte in rand::random::<[u8; LENGTH]>() {
             text.push(char::from(ALPHABET[usize::from(byte) % ALPHABET.len()]));
         }
@@ -30,15 +25,7 @@ impl Token {
 
     /// Every token in these bytes. Upper case counts too: resolvers mix the case of the names that they ask for.
     pub fn find(bytes: &[u8]) -> Vec<Self> {
-        bytes
-            .windows(PREFIX.len() + LENGTH)
-            .filter_map(|window| {
-                let text = window.to_ascii_lowercase();
-                let rest = text.strip_prefix(PREFIX)?;
-                rest.iter().all(|b| ALPHABET.contains(b)).then_some(())?;
-                String::from_utf8(text).ok().map(Self)
-            })
-            .collect()
+        token::find(bytes).into_iter().map(Self).collect()
     }
 }
 

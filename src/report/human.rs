@@ -1,15 +1,17 @@
 //! The report for people: one line a case, then what went wrong, worst first, with its evidence, why and fix.
 
 mod finding;
-mod heading;
+mod gate;
+pub(super) mod heading;
 mod page;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use self::page::Page;
+use super::decided::Remark;
 use super::line::{self, Columns};
-use super::style::{Ink, Style, ink, time};
+use super::style::{Ink, Style, ink, plural, time};
 use super::{Report, SandboxReport, Trial};
 use crate::exit_code;
 use crate::safe_text::SafeText;
@@ -24,7 +26,13 @@ pub fn write(report: &Report, out: &mut dyn Write, style: Style) -> io::Result<(
         page.line("")?;
     }
     finding::write_all(page, report)?;
+    gate::write(page, &report.gate.remarks)?;
     summary(page, report)
+}
+
+/// Writes what the gate has to say, for a command that has nothing else to tell.
+pub fn remarks(remarks: &[Remark], out: &mut dyn Write, style: Style) -> io::Result<()> {
+    gate::write(&mut Page { out, style }, remarks)
 }
 
 fn trials(page: &mut Page<'_>, report: &Report, sandbox: &SandboxReport) -> io::Result<()> {
@@ -90,10 +98,7 @@ fn summary(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
             style.paint(ink(verdict), format_args!("{count} {name}"))
         })
         .collect();
-    let silent = report.trials.iter().filter(|t| !t.gates).count();
-    if silent > 0 {
-        counts.push(format!("{silent} of them not gating"));
-    }
+    counts.extend(gate::of_them(report, style));
     let lost = report
         .sandboxes
         .iter()
@@ -121,17 +126,13 @@ fn summary(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
     ))?;
 
     let code = report.exit_code;
-    let ink = if code == exit_code::HELD {
+    let ink = if report.gate.exit_code == exit_code::HELD {
         Ink::Green
     } else {
         Ink::Red
     };
-    let sentence = exit_code::sentence(code);
+    let sentence = SafeText::line(&report.gate.sentence);
     page.line(style.paint(ink, format_args!("exit {code}: {sentence}")))
-}
-
-fn plural(n: usize, one: &str, many: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 #[cfg(test)]
@@ -165,6 +166,20 @@ mod tests {
         at("SKIPPED 1 not-applicable: This machine has no swap. (network/skipped)");
         at("1 of them not gating, 1 sandbox not audited (10 trials");
         at("exit 1: something escaped");
+    }
+
+    #[test]
+    fn what_is_excused_is_said_and_told_after_what_fails() {
+        let text = written(&sample::waived(), Style::default());
+        let at = |needle: &str| {
+            text.rfind(needle)
+                .unwrap_or_else(|| panic!("{needle} in:\n{text}"))
+        };
+        assert!(at("INCONCLUSIVE  oci") < at("ESCAPED  oci"));
+        at("(critical, canary, does not fail the build: waived)");
+        at("waived    until 2027-02-28 (SEC-7): a hardened kernel");
+        at("fails     The waiver for `network/tcp` in `oci` ended on 2026-11-28.");
+        at("1 of them waived, 1 of them below --fail-on critical, 1 needed a second try");
     }
 
     #[test]

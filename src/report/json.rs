@@ -13,20 +13,32 @@ use crate::safe_text::must_escape;
 
 /// Writes the report, indented, with a line feed at its end.
 pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let formatter = Visible(PrettyFormatter::new());
-    report.serialize(&mut serde_json::Serializer::with_formatter(
-        &mut *out, formatter,
-    ))?;
+    write_value(report, out)
+}
+
+/// Writes anything else in the same way.
+pub fn write_value(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    visible(value, PrettyFormatter::new(), out)?;
     out.write_all(b"\n")
+}
+
+/// Writes a value in this layout, with no character in a string that acts.
+pub(super) fn visible(
+    value: &impl Serialize,
+    layout: impl Formatter,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut out = serde_json::Serializer::with_formatter(out, Visible(layout));
+    Ok(value.serialize(&mut out)?)
 }
 
 #[cfg(test)]
 mod schema_test;
 
-/// The usual layout, and no character in a string that acts.
-struct Visible<'a>(PrettyFormatter<'a>);
+/// A layout, and no character in a string that acts.
+struct Visible<F>(F);
 
-impl Formatter for Visible<'_> {
+impl<F: Formatter> Formatter for Visible<F> {
     fn write_string_fragment<W: ?Sized + Write>(
         &mut self,
         out: &mut W,

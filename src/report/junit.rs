@@ -8,14 +8,13 @@ mod polish;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::path::Path;
 
 use junit_report::{Duration, TestCase, TestCaseBuilder, TestSuite};
 
-use super::line::why_it_does_not_gate;
-use super::{Report, SandboxReport, Trial};
-use crate::case::Level;
-use crate::config::{BackendKind, QUICK_COMMAND};
+use self::polish::{Extras, OfSuite, Properties};
+use super::standing::{self, Standing, failing_remarks};
+use super::style::word;
+use super::{Report, SandboxReport, Trial, printed, repeat};
 use crate::exit_code;
 use crate::safe_text::{Cap, SafeText};
 use crate::verdict::Verdict;
@@ -23,62 +22,137 @@ use crate::verdict::Verdict;
 /// Characters of a message: it is shown in lists.
 const MESSAGE: usize = 1000;
 
+/// How much is said beyond the published schemas.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// Nothing: `junit-10.xsd` and `jenkins-junit.xsd` accept it.
+    Strict,
+    /// `file`, `line` and properties of each testcase too, which most readers show and both schemas refuse.
+    #[default]
+    Rich,
+}
+
 /// Writes the report.
-pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(report: &Report, profile: Profile, out: &mut dyn Write) -> io::Result<()> {
+    let sandboxes = report.sandboxes.iter();
+    let suites = sandboxes
+        .map(|sandbox| of_sandbox(report, sandbox))
+        .chain(of_the_audit(report));
     let mut document = junit_report::Report::new();
-    for sandbox in &report.sandboxes {
-        document.add_testsuite(suite(report, sandbox));
-    }
-    let of_the_audit = of_the_audit(report);
-    if !of_the_audit.is_empty() {
-        document.add_testsuite(new_suite("escape-audit", of_the_audit));
+    let mut extras = Extras {
+        started: match profile {
+            // Readers that go by a schema know no zone; those that do not read RFC 3339.
+            Profile::Strict => report.started.trim_end_matches('Z').into(),
+            Profile::Rich => report.started.clone(),
+        },
+        ..Extras::default()
+    };
+    for mut suite in suites {
+        make_names_unique(&mut suite.cases);
+        let mut written = TestSuite::new(SafeText::line(&suite.name).as_str());
+        // The crate's own default repeats the name, and Jenkins then shows it twice.
+        written.package = "escape-audit".into();
+        for (mut case, properties) in suite.cases {
+            match profile {
+                Profile::Strict => case.filepath = None,
+                Profile::Rich => extras.cases.push(properties),
+            }
+            written.add_testcase(case);
+        }
+        extras.suites.push(OfSuite {
+            skipped: written.skipped(),
+            properties: suite.properties,
+        });
+        document.add_testsuite(written);
     }
     let mut raw = Vec::new();
     document.write_xml(&mut raw).map_err(io::Error::other)?;
-    polish::write(&raw, &document, &report.started, out)
+    polish::write(&raw, extras, out)
 }
 
-fn suite(report: &Report, sandbox: &SandboxReport) -> TestSuite {
+/// A suite before it is written, with what the crate has no place for.
+struct Suite {
+    name: String,
+    properties: Properties,
+    cases: Vec<(TestCase, Properties)>,
+}
+
+fn of_sandbox(report: &Report, sandbox: &SandboxReport) -> Suite {
     let name = &sandbox.sandbox.name;
-    let mut cases: Vec<TestCase> = report
+    let mut cases: Vec<_> = report
         .trials
         .iter()
         .filter(|trial| trial.sandbox == *name)
-        .map(|trial| testcase(trial, sandbox))
+        .map(|trial| (testcase(trial, sandbox), properties(trial)))
         .collect();
     if let Some(why) = &sandbox.failed {
         cases.push(erring(name, "sandbox", "not-audited", why));
     }
-    make_names_unique(&mut cases);
-    new_suite(name, cases)
-}
-
-fn new_suite(name: &str, cases: Vec<TestCase>) -> TestSuite {
-    let mut suite = TestSuite::new(SafeText::line(name).as_str());
-    // The crate's own default repeats the name, and Jenkins then shows it twice.
-    suite.package = "escape-audit".into();
-    suite.add_testcases(cases);
-    suite
+    let tool = format!("{} {}", report.tool.name, report.tool.version);
+    let mut properties = vec![
+        ("tool", SafeText::line(tool)),
+        ("library", SafeText::line(&report.tool.library)),
+        ("backend", SafeText::line(sandbox.sandbox.backend.name())),
+    ];
+    let digest = sandbox.digest.iter();
+    properties.extend(digest.map(|digest| ("digest", SafeText::line(digest))));
+    let notes = sandbox.notes.iter();
+    properties.extend(notes.map(|note| ("note", SafeText::line_within(note, MESSAGE))));
+    Suite {
+        name: name.clone(),
+        properties,
+        cases,
+    }
 }
 
 /// What is to be said of the audit as a whole.
-fn of_the_audit(report: &Report) -> Vec<TestCase> {
+fn of_the_audit(report: &Report) -> Option<Suite> {
     let mut cases = Vec::new();
     if let Some(why) = &report.incomplete {
         cases.push(erring("escape-audit", "complete", "incomplete", why));
     }
-    if report.exit_code == exit_code::NOTHING_RAN {
+    for remark in failing_remarks(report) {
+        let about = [&remark.sandbox, &remark.case].into_iter().flatten();
+        let words: Vec<&str> = about.map(String::as_str).collect();
+        let name = SafeText::line(format!("gate {}", words.join(" ")));
+        let (name, code) = (name.as_str().trim(), remark.code);
+        cases.push(erring("escape-audit", name, code, &remark.sentence));
+    }
+    if report.found() == exit_code::NOTHING_RAN {
         let why = exit_code::sentence(exit_code::NOTHING_RAN);
         cases.push(erring("escape-audit", "ran", "nothing-ran", why));
     }
-    cases
+    (!cases.is_empty()).then(|| Suite {
+        name: "escape-audit".into(),
+        properties: Properties::new(),
+        cases,
+    })
 }
 
-fn erring(classname: &str, name: &str, reason: &str, why: &str) -> TestCase {
+fn erring(classname: &str, name: &str, reason: &str, why: &str) -> (TestCase, Properties) {
     let message = SafeText::line_within(why, MESSAGE);
     let mut case = TestCase::error(name, Duration::ZERO, reason, message.as_str());
     case.set_classname(SafeText::line(classname).as_str());
-    case
+    (case, Properties::new())
+}
+
+/// What a reader may filter by.
+fn properties(trial: &Trial) -> Properties {
+    let (case, judgement) = (&trial.source, &trial.judgement);
+    let mut properties = vec![
+        ("verdict", judgement.verdict.name().to_owned()),
+        ("reason", judgement.reason.to_owned()),
+        ("severity", word(case.severity)),
+        ("level", word(case.level)),
+        ("gates", trial.gates.to_string()),
+        ("inside-only", judgement.inside_only.to_string()),
+    ];
+    let techniques = case.techniques.iter();
+    properties.extend(techniques.map(|technique| ("technique", technique.clone())));
+    properties
+        .into_iter()
+        .map(|(name, value)| (name, SafeText::line(value)))
+        .collect()
 }
 
 fn testcase(trial: &Trial, sandbox: &SandboxReport) -> TestCase {
@@ -96,44 +170,36 @@ fn testcase(trial: &Trial, sandbox: &SandboxReport) -> TestCase {
     let message = SafeText::line_within(message, MESSAGE);
     let (name, reason, message) = (name.as_str(), judgement.reason, message.as_str());
 
-    let mut builder = match judgement.verdict {
-        Verdict::Allowed | Verdict::Blocked => TestCaseBuilder::success(name, time),
-        Verdict::Skipped => {
-            TestCaseBuilder::skipped_with_cause(name, reason, &format!("{reason}: {message}"))
+    let verdict = judgement.verdict.name();
+    let told = format!("{verdict}: {message}");
+    let skipped = |message: &str| TestCaseBuilder::skipped_with_cause(name, reason, message);
+    let mut builder = match standing::of(trial) {
+        Standing::Held => TestCaseBuilder::success(name, time),
+        Standing::Skipped => skipped(&format!("{reason}: {message}")),
+        // What does not count must not turn a build red.
+        Standing::Silent(why) => skipped(&format!(
+            "does not gate ({why}): {verdict} {reason}: {message}"
+        )),
+        Standing::Waived(waived) => {
+            let waived = SafeText::line_within(waived.to_string(), MESSAGE);
+            skipped(&format!("{waived}: {verdict} {reason}: {message}"))
         }
-        // What does not gate must not turn a build red.
-        verdict if !trial.gates => {
-            let why = why_it_does_not_gate(trial).unwrap_or_default();
-            let message = format!(
-                "does not gate ({why}): {} {reason}: {message}",
-                verdict.name()
-            );
-            TestCaseBuilder::skipped_with_cause(name, reason, &message)
-        }
-        Verdict::Escaped | Verdict::Broken => TestCaseBuilder::failure(
-            name,
-            time,
-            reason,
-            &format!("{}: {message}", judgement.verdict.name()),
-        ),
-        Verdict::Inconclusive | Verdict::Error => TestCaseBuilder::error(
-            name,
-            time,
-            reason,
-            &format!("{}: {message}", judgement.verdict.name()),
-        ),
+        Standing::Failed => TestCaseBuilder::failure(name, time, reason, &told),
+        Standing::Undecided => TestCaseBuilder::error(name, time, reason, &told),
     };
+    let file = trial.source.source.to_string_lossy();
     builder
         .set_classname(
             SafeText::line(format!("{}.{}", trial.sandbox, trial.source.category())).as_str(),
         )
+        .set_filepath(SafeText::line(file.as_bytes()).as_str())
         .set_trace(&details(trial, sandbox));
     let inside = &trial.observed.inside;
-    if !inside.output_head.is_empty() {
-        builder.set_system_out(&SafeText::capped(&inside.output_head, Cap::STREAM).cdata());
+    if !inside.output.is_empty() {
+        builder.set_system_out(&printed::block(&inside.output).cdata());
     }
-    if !inside.error_head.is_empty() {
-        builder.set_system_err(&SafeText::capped(&inside.error_head, Cap::STREAM).cdata());
+    if !inside.error.is_empty() {
+        builder.set_system_err(&printed::block(&inside.error).cdata());
     }
     builder.build()
 }
@@ -151,7 +217,7 @@ fn details(trial: &Trial, sandbox: &SandboxReport) -> String {
     if matches!(judgement.verdict, Verdict::Escaped | Verdict::Broken) {
         text.push_str(&format!(
             "\nSeverity: {}\nWhy it matters: {}\n",
-            format!("{:?}", case.severity).to_lowercase(),
+            word(case.severity),
             case.why.trim()
         ));
         let holding = case
@@ -169,57 +235,18 @@ fn details(trial: &Trial, sandbox: &SandboxReport) -> String {
         text.push_str(&format!("Fix: {}\n", case.fix.trim()));
     }
     if judgement.verdict > Verdict::Skipped {
-        text.push_str(&format!("\nTo repeat it: {}\n", again(trial, sandbox)));
+        text.push_str(&format!(
+            "\nTo repeat it: {}\n",
+            repeat::command(trial, sandbox)
+        ));
     }
     SafeText::capped(text, Cap::STREAM).cdata()
 }
 
-/// The command that makes this trial once more.
-fn again(trial: &Trial, sandbox: &SandboxReport) -> String {
-    let (case, sandbox) = (&trial.source, &sandbox.sandbox);
-    let mut words = vec!["escape-audit".to_owned(), "run".to_owned()];
-    let mut option = |name: &str, value: &str| words.extend([name.to_owned(), quoted(value)]);
-    // What the command line named, in place of a project file.
-    let launcher = sandbox.backend == BackendKind::Command && sandbox.name == QUICK_COMMAND;
-    if !launcher {
-        option("--sandbox", &sandbox.name);
-    }
-    if sandbox.policy.level != Level::Standard {
-        let level = format!("{:?}", sandbox.policy.level).to_lowercase();
-        option("--level", &level);
-    }
-    if !sandbox.without.is_empty() {
-        let names: Vec<&str> = sandbox.without.iter().map(|p| p.name()).collect();
-        option("--without", &names.join(","));
-    }
-    let embedded = Path::new("escapes").join(format!("{}.toml", case.id));
-    if case.source != embedded
-        && let Some(folder) = case.source.parent().and_then(Path::parent)
-    {
-        option("--cases", &folder.to_string_lossy());
-    }
-    option("--case", &case.id);
-    if launcher {
-        words.push("--".into());
-        words.extend(sandbox.command.iter().map(|word| quoted(word)));
-    }
-    words.join(" ")
-}
-
-/// As a shell reads it as one word.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:=@%{}".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
 /// Readers take the second of two testcases with one name for a retry, and forget the first.
-fn make_names_unique(cases: &mut [TestCase]) {
+fn make_names_unique(cases: &mut [(TestCase, Properties)]) {
     let mut seen = HashMap::new();
-    for case in cases {
+    for (case, _) in cases {
         let times = seen
             .entry((case.classname.clone(), case.name.clone()))
             .or_insert(0);

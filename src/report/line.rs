@@ -67,9 +67,11 @@ pub fn reason(trial: &Trial) -> String {
     reason
 }
 
-/// Why the verdict does not count, if it does not.
+/// Why the verdict does not count, if it does not, in a word or two.
 pub fn why_it_does_not_gate(trial: &Trial) -> Option<&'static str> {
     match trial.source.status {
+        _ if trial.waived.is_some() => Some("waived"),
+        _ if trial.tolerated => Some("below --fail-on"),
         _ if trial.gates => None,
         Status::Experimental => Some("experimental"),
         Status::Stable => Some("above the level"),

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
 use crate::config::Sandbox;
 use crate::evidence::Evidence;
 use crate::verdict::{Judgement, Verdict};
+
+use super::decided::{Decided, Waived};
 
 /// The complete result of an audit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -23,14 +25,35 @@ pub struct Report {
     pub elapsed: Duration,
     /// Not all trials were made: interrupted, or a sandbox could not be used. A sentence says why.
     pub incomplete: Option<String>,
+    /// The options that chose among the cases, as they were given: `--case network/*`. None: every case.
+    pub selection: Vec<String>,
     /// What was audited, in order.
     pub sandboxes: Vec<SandboxReport>,
     /// Every trial, in the library's order within its sandbox.
     pub trials: Vec<Trial>,
     /// How many trials came to each verdict.
     pub summary: Summary,
+    /// What the gate decided beside the verdicts.
+    pub gate: Decided,
     /// What the program exits with.
     pub exit_code: i32,
+}
+
+impl Report {
+    /// The exit code by what was found, `--no-fail` or not.
+    pub fn found(&self) -> i32 {
+        match self.gate.no_fail {
+            true => self.gate.exit_code,
+            false => self.exit_code,
+        }
+    }
+
+    /// The sandbox that a trial was made in.
+    pub fn sandbox_of(&self, trial: &Trial) -> Option<&SandboxReport> {
+        self.sandboxes
+            .iter()
+            .find(|sandbox| sandbox.sandbox.name == trial.sandbox)
+    }
 }
 
 /// This program.
@@ -60,6 +83,8 @@ pub struct SandboxReport {
     pub notes: Vec<String>,
     /// It could not be audited at all.
     pub failed: Option<String>,
+    /// The options of `escape-audit run` with which it is audited as it was, the launcher and the cases left out.
+    pub repeat: Vec<String>,
 }
 
 /// One case in one sandbox, once.
@@ -74,6 +99,12 @@ pub struct Trial {
     pub judgement: Judgement,
     /// Whether the verdict counts: false for experimental cases and cases above the policy's level.
     pub gates: bool,
+    /// By whose word it does not fail the build, escaped or broken as it is.
+    pub waived: Option<Waived>,
+    /// It escaped, and its severity is below `--fail-on`: it does not fail the build.
+    pub tolerated: bool,
+    /// How often it was made until it came to this verdict: 0 where it was skipped.
+    pub attempts: u32,
     /// How long it took, able trial not included.
     #[serde(serialize_with = "seconds")]
     pub duration: Duration,
@@ -84,8 +115,15 @@ pub struct Trial {
     pub source: Case,
 }
 
+impl Trial {
+    /// Whether its verdict is among those by which the build fails or goes on.
+    pub fn counts(&self) -> bool {
+        self.gates && self.waived.is_none() && !self.tolerated
+    }
+}
+
 /// How many trials came to each verdict; each trial counts once.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Summary {
     pub total: usize,
@@ -101,10 +139,15 @@ pub struct Summary {
 impl Summary {
     /// Counts.
     pub fn of<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Self {
+        Self::of_verdicts(trials.into_iter().map(|trial| trial.judgement.verdict))
+    }
+
+    /// Counts verdicts.
+    pub fn of_verdicts(verdicts: impl IntoIterator<Item = Verdict>) -> Self {
         let mut summary = Self::default();
-        for trial in trials {
+        for verdict in verdicts {
             summary.total += 1;
-            *summary.place(trial.judgement.verdict) += 1;
+            *summary.place(verdict) += 1;
         }
         summary
     }
@@ -127,6 +170,7 @@ impl Summary {
     }
 }
 
-fn seconds<S: serde::Serializer>(value: &Duration, out: S) -> Result<S::Ok, S::Error> {
+/// Seconds, to the millisecond.
+pub(super) fn seconds<S: serde::Serializer>(value: &Duration, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_f64((value.as_secs_f64() * 1000.0).round() / 1000.0)
 }

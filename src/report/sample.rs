@@ -16,17 +16,86 @@ use crate::evidence::{
 use crate::protection::Protection;
 use crate::verdict::{Judgement, Verdict};
 
+use super::decided::{Decided, Remark, Waived, Weight};
 use super::{Report, SandboxReport, Summary, Tool, Trial};
+
+/// The sample report with an escape that is waived, one that is below `--fail-on`, one that needed a second try, and what
+/// the gate says of a waiver that ended.
+pub(crate) fn waived() -> Report {
+    let mut report = report();
+    report.trials[6].waived = Some(Waived {
+        until: "2027-02-28".parse().expect("a day"),
+        reason: "a hardened kernel lands in February".into(),
+        ticket: Some("SEC-7".into()),
+    });
+    report.trials[6].attempts = 2;
+    report.trials[9].tolerated = true;
+    report.gate.fail_on = Severity::Critical;
+    report.gate.remarks = vec![Remark {
+        weight: Weight::Fails,
+        code: "waiver-expired",
+        sandbox: Some("oci".into()),
+        case: Some("network/tcp".into()),
+        sentence: "The waiver for `network/tcp` in `oci` ended on 2026-11-28.".into(),
+    }];
+    report
+}
 
 /// What a payload prints to get out of a report.
 pub(crate) fn hostile() -> Vec<u8> {
     let mut bytes =
         b"]]></system-out></testcase><testcase name=\"ok\"/>\n::error::x\n  ::stop-commands::y\n\
           ##[error]x ##vso[task.complete result=Succeeded] ##teamcity[x]\n[[ATTACHMENT|/etc/passwd]]\n\
-          \x1b[2J\x1b[31mred\x1b[0m <script>alert(1)</script> | a | b |\n\xef\xbf\xbe \xe2\x80\xae\n"
+          \x1b[2J\x1b[31mred\x1b[0m <script>alert(1)</script> <img src=x onerror=document.body.dataset.owned=1>\n\
+          <script>document.body.dataset.owned=1</script> <svg onload=document.body.dataset.owned=1> \"onload=alert(1) ' \n\
+          | a | b |\n`` ` ](javascript:alert(1)) [x](javascript:alert(1)) **b** # h\n---\n  ...\n\
+          \xef\xbf\xbe \xe2\x80\xae\n"
             .to_vec();
     bytes.extend(0x00..=0xffu8);
     bytes
+}
+
+/// As text: what is no UTF-8 stands as U+FFFD.
+pub(crate) fn hostile_text() -> String {
+    String::from_utf8_lossy(&hostile()).into_owned()
+}
+
+/// The report of a stranger: hostile text for the names of sandbox, case, category, file and technique, in the title,
+/// why and fix, in settings, notes and evidence, and longer output than is kept. One trial of each verdict.
+pub(crate) fn hostile_report() -> Report {
+    let text = hostile_text();
+    let mut report = empty();
+    let mut sandbox = sandbox(&text);
+    sandbox.sandbox.backend = BackendKind::Command;
+    sandbox.sandbox.command = vec![text.clone()];
+    sandbox.digest = Some(text.clone());
+    sandbox.in_force = vec![(text.clone(), text.clone())];
+    sandbox.notes = vec![text.clone()];
+    sandbox.repeat = vec!["--sandbox".into(), text.clone()];
+    let mut lost = sandbox.clone();
+    lost.sandbox.name = format!("lost {text}");
+    lost.failed = Some(text.clone());
+    report.sandboxes = vec![sandbox, lost];
+    for verdict in Verdict::ALL {
+        let mut trial = trial(&text, &format!("{text}/{verdict:?} {text}"), verdict);
+        trial.judgement.sentence.clone_from(&text);
+        trial.judgement.evidence = vec![text.clone(); 3];
+        let case = &mut trial.source;
+        for place in [&mut case.title, &mut case.why, &mut case.fix] {
+            place.clone_from(&text);
+        }
+        case.techniques = vec![text.clone()];
+        case.references = vec![text.clone(), "javascript:alert(1)".into()];
+        case.source = format!("{text}.toml").into();
+        trial.observed.inside.output = hostile().repeat(250).into();
+        trial.observed.inside.error = hostile().into();
+        report.trials.push(trial);
+    }
+    report.summary = Summary::of(&report.trials);
+    report.incomplete = Some(text);
+    report.exit_code = 130;
+    report.gate = Decided::without_gate(130);
+    report
 }
 
 /// Nothing was audited.
@@ -42,9 +111,11 @@ pub(crate) fn empty() -> Report {
         started: "2026-11-29T13:40:12Z".into(),
         elapsed: Duration::from_millis(4210),
         incomplete: None,
+        selection: Vec::new(),
         sandboxes: Vec::new(),
         trials: Vec::new(),
         summary: Summary::default(),
+        gate: Decided::without_gate(4),
         exit_code: 4,
     }
 }
@@ -60,6 +131,7 @@ pub(crate) fn sandbox(name: &str) -> SandboxReport {
             without: [].into(),
             command: Vec::new(),
             range: RangeMode::Own,
+            notes: Vec::new(),
         },
         digest: Some("sha256:".to_owned() + &"a".repeat(64)),
         in_force: vec![
@@ -69,6 +141,7 @@ pub(crate) fn sandbox(name: &str) -> SandboxReport {
         ],
         notes: Vec::new(),
         failed: None,
+        repeat: vec!["--sandbox".into(), name.into()],
     }
 }
 
@@ -100,6 +173,9 @@ pub(crate) fn trial(sandbox: &str, id: &str, verdict: Verdict) -> Trial {
             inside_only: false,
         },
         gates: true,
+        waived: None,
+        tolerated: false,
+        attempts: u32::from(verdict != Verdict::Skipped),
         duration: Duration::from_micros(12_345),
         observed: Evidence::default(),
         source: case(id),
@@ -236,12 +312,13 @@ pub(crate) fn report() -> Report {
     nasty.judgement.sentence.clone_from(&text);
     nasty.judgement.evidence = vec![text.clone(); 9];
     nasty.source.title = text;
-    nasty.observed.inside.output_head = hostile();
+    nasty.observed.inside.output = hostile().into();
     nasty.observed.inside.output_bytes = 5_000_000;
-    nasty.observed.inside.error_head = hostile();
+    nasty.observed.inside.error = hostile().into();
     report.trials.push(nasty);
 
     report.summary = Summary::of(&report.trials);
     report.exit_code = 1;
+    report.gate = Decided::without_gate(1);
     report
 }

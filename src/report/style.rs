@@ -96,6 +96,16 @@ pub fn ink(verdict: Verdict) -> Ink {
     }
 }
 
+/// A word of the vocabulary (a severity, a level), as it is written in files.
+pub fn word(name: impl std::fmt::Debug) -> String {
+    format!("{name:?}").to_lowercase()
+}
+
+/// `1 trial`, `2 trials`.
+pub fn plural(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
 /// A time for a person: `12 ms`, `1.25 s`, `3 m 05 s`.
 pub fn time(duration: Duration) -> String {
     let ms = duration.as_millis();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Audit;
 use super::bench::Bench;
-use super::instance::{self, Order};
+use super::instance::{self, Made, Order};
 use crate::backend::unsandboxed::Unsandboxed;
 use crate::backend::{Backend, BackendError};
 use crate::case::{Case, Need};
@@ -84,11 +84,12 @@ impl Controlled<'_> {
         if cases.is_empty() && self.control == Control::Unsandboxed {
             return Together::default();
         }
-        let made = instance::make(self.order(&place, false), &cases, number).await;
-        let reached = made
-            .seen
-            .iter()
-            .any(|seen| !seen.evidence.touches.is_empty());
+        let made = self.made(&place, false, &cases, number).await;
+        // A container beside the sandbox says nothing about where its network comes out.
+        let posts = self.backend.ok().and_then(Backend::posts);
+        let of_post = |address| posts.is_some_and(|posts| posts.holds(address));
+        let mut touches = made.seen.iter().flat_map(|seen| &seen.evidence.touches);
+        let reached = touches.any(|touch| !of_post(&touch.address));
         let able = cases
             .iter()
             .zip(made.seen)
@@ -100,12 +101,22 @@ impl Controlled<'_> {
         }
     }
 
+    /// Where an engine's container that nothing restricts is the control, what it reaches there is a way to.
+    async fn made(&self, place: &Sandbox, watches: bool, cases: &[&Case], number: usize) -> Made {
+        let made = instance::make(self.order(place, watches), cases, number).await;
+        let posts = self.backend.ok().and_then(Backend::posts);
+        if let (Control::Unrestricted, Some(posts)) = (self.control, posts) {
+            posts.vouch(made.seen.iter().flat_map(|seen| &seen.evidence.touches));
+        }
+        made
+    }
+
     pub(super) async fn alone(&self, case: &Case, number: usize) -> Able {
         let place = self.place_for(case);
         if let Some(skip) = plan::skip(case, &place, &self.bench.machine) {
             return Able::NotProven { why: skip.sentence };
         }
-        let mut made = instance::make(self.order(&place, true), &[case], number).await;
+        let mut made = self.made(&place, true, &[case], number).await;
         able_by(case, &place, made.seen.swap_remove(0).evidence)
     }
 }

@@ -81,7 +81,10 @@ impl Instance<'_> {
                 .iter()
                 .filter(|spec| spec.ours)
                 // A network that somebody removed meanwhile is nobody's any more, and no sandbox's way out.
-                .filter(|spec| after.contains(&spec.address) || range.stands(spec))
+                .filter(|spec| {
+                    let post = self.posts.is_some_and(|posts| posts.holds(&spec.address));
+                    post || after.contains(&spec.address) || range.stands(spec)
+                })
                 .map(|spec| Target {
                     canary: spec.canary,
                     position: spec.position,
@@ -105,15 +108,25 @@ impl Instance<'_> {
         let each: BTreeMap<&str, &TargetSpec> =
             specs.map(|spec| (spec.address.as_str(), spec)).collect();
         stream::iter(each.into_values())
-            .map(|spec| async move {
-                let range = self.order.bench.range_of(self.order.sandbox);
-                let alive = range.alive(spec).await;
-                alive.then(|| spec.address.clone())
-            })
+            .map(|spec| async move { self.is_alive(spec).await.then(|| spec.address.clone()) })
             .buffer_unordered(TOUCHES_AT_ONCE)
             .filter_map(std::future::ready)
             .collect()
             .await
+    }
+
+    async fn is_alive(&self, spec: &TargetSpec) -> bool {
+        let of_post = match self.posts {
+            Some(posts) => posts.alive(&spec.address).await,
+            None => None,
+        };
+        match of_post {
+            Some(alive) => alive,
+            None => {
+                let range = self.order.bench.range_of(self.order.sandbox);
+                range.alive(spec).await
+            }
+        }
     }
 
     async fn wait_for_start(&mut self, session: &mut Session) -> bool {

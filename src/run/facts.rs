@@ -23,7 +23,7 @@ impl Facts {
         backend: &Opened,
         bench: &Bench,
     ) -> SandboxReport {
-        let mut notes = Vec::new();
+        let mut notes = sandbox.notes.clone();
         if self.not_engaged {
             notes.push(
                 "sandbox not engaged: the launcher ran the probe with every right and view of the harness itself"
@@ -45,6 +45,7 @@ impl Facts {
             in_force,
             notes,
             failed: opened.err().map(|error| bench.without_secrets(&error.text)),
+            repeat: Vec::new(), // known where the command line was read
         }
     }
 }

@@ -19,10 +19,11 @@ use crate::backend::{Backend, BackendError, Launch};
 use crate::case::{Attempt, Case, Ceiling, Danger, Need};
 use crate::config::model::NOBODY;
 use crate::config::{BackendKind, NetworkMode, Sandbox, Settings};
-use crate::evidence::{Evidence, Fault};
+use crate::evidence::{Evidence, Fault, Inside};
 use crate::host::cgroup::{Bounds, Cgroup};
 use crate::host::mounts::Translator;
 use crate::host::proc;
+use crate::range::posts::Posts;
 
 /// How long a process may take to be gone after SIGKILL.
 const GONE: Duration = Duration::from_secs(2);
@@ -64,6 +65,12 @@ pub struct Seen {
 
 /// Makes one sandbox and tries these cases in it. `number` names it within the run.
 pub async fn make(order: Order<'_>, cases: &[&Case], number: usize) -> Made {
+    let range = order.bench.range_of(order.sandbox);
+    let stood_by = match order.backend {
+        Ok(backend) if cases.iter().any(|case| connects(case)) => backend.stand_by(range).await,
+        _ => Ok(()),
+    };
+    let posts = order.backend.ok().and_then(Backend::posts);
     let started = std::time::Instant::now();
     let name = format!("trial-{number}");
     let folder = order.bench.run_dir().join(&name);
@@ -73,7 +80,7 @@ pub async fn make(order: Order<'_>, cases: &[&Case], number: usize) -> Made {
     };
     let trials = cases
         .iter()
-        .map(|case| Trial::new(case, order.bench.range_of(order.sandbox)))
+        .map(|case| Trial::new(case, range, posts))
         .collect();
     let mut instance = Instance {
         order,
@@ -85,8 +92,12 @@ pub async fn make(order: Order<'_>, cases: &[&Case], number: usize) -> Made {
         in_force: Vec::new(),
         not_engaged: false,
         seen_by_name: false,
+        posts,
         trials,
     };
+    if let Err(error) = stood_by {
+        instance.fault(error.code, error.to_string());
+    }
     match (limiter, order.backend) {
         (_, Err(error)) => instance.fault(error.code, error.to_string()),
         (Err(error), _) => instance.fault("harness-failed", error.to_string()),
@@ -109,6 +120,8 @@ pub(super) struct Instance<'a> {
     pub(super) in_force: Vec<(String, String)>,
     pub(super) not_engaged: bool,
     pub(super) seen_by_name: bool,
+    /// The canaries on the engine's side.
+    pub(super) posts: Option<&'a Posts>,
     pub(super) trials: Vec<Trial<'a>>,
 }
 
@@ -224,8 +237,16 @@ impl Instance<'_> {
             self.fault("left-behind", left);
         }
         let records = session.records;
+        let bench = self.order.bench;
+        // Without any secret of the user's.
+        let [output, error] = records.printed(|said| bench.plants.redact(said));
         for (id, trial) in self.trials.iter_mut().enumerate() {
-            trial.told(records.inside(id), &self.nonce, self.order.bench);
+            let inside = Inside {
+                output: output.clone(),
+                error: error.clone(),
+                ..records.inside(id)
+            };
+            trial.told(inside, &self.nonce, bench);
             trial.look_at_sentinels(&self.nonce).await;
         }
         self.common.start = records.start;
@@ -297,6 +318,10 @@ impl Instance<'_> {
             seen_by_name: self.seen_by_name,
         }
     }
+}
+
+fn connects(case: &Case) -> bool {
+    matches!(case.attempt, Attempt::Connect { .. })
 }
 
 fn gains(case: &Case) -> bool {

@@ -8,6 +8,7 @@ mod facts;
 pub mod instance;
 mod meet;
 pub mod observe;
+pub mod output;
 pub mod records;
 mod runner;
 pub mod session;
@@ -44,9 +45,22 @@ pub struct Audit {
     pub jobs: usize,
     /// A sandbox of its own for every case, also for those that only look.
     pub fresh: bool,
+    /// How often a trial that came to INCONCLUSIVE is made again, alone; `None`: once, where a ceiling on CPU time was
+    /// measured in company. Nothing else is tried away: what escaped did, whatever a second try would show.
+    pub retries: Option<u32>,
 }
 
 impl Audit {
+    /// How often this trial may be made again, for what it came to.
+    fn retries(&self, trial: &Trial) -> u32 {
+        // A ceiling on CPU time shows only where there is CPU time to be had.
+        let by_default = u32::from(measures_cpu(&trial.source));
+        match trial.judgement.verdict {
+            Verdict::Inconclusive => self.retries.unwrap_or(by_default),
+            _ => 0,
+        }
+    }
+
     /// The trials, made or skipped.
     pub fn planned(&self, bench: &Bench) -> Vec<Planned> {
         let mut planned = plan::plan(&self.cases, &self.sandboxes, &bench.machine);
@@ -106,7 +120,7 @@ pub async fn run(
     }
     backends.resize_with(audit.sandboxes.len(), || Err(never_opened()));
     let planned = audit.planned(bench);
-    let runner = Runner::new(audit, bench, &backends, &planned);
+    let mut runner = Runner::new(audit, bench, &backends, &planned);
     // What mostly waits starts first and goes on beside the rest.
     let (waiting, short): (Vec<Unit>, Vec<Unit>) =
         runner.units(planned).into_iter().partition(|unit| {
@@ -135,7 +149,7 @@ pub async fn run(
                 () = &mut stop => interrupted = true,
                 next = trials.next() => match next {
                     Some((planned, trial)) => {
-                        if !measured_in_a_crowd(&trial) {
+                        if audit.retries(&trial) == 0 {
                             on_event(Happened::Trial(&trial));
                         }
                         done.push((planned, trial));
@@ -144,18 +158,26 @@ pub async fn run(
                 }
             }
         }
-        // A ceiling on CPU time shows only where there is CPU time to be had: once more, alone.
-        if !interrupted {
-            for (planned, trial) in &mut done {
-                if measured_in_a_crowd(trial) {
-                    runner.forget_able();
-                    tokio::select! {
-                        biased;
-                        () = &mut stop => { interrupted = true; break; }
-                        again = runner.alone(planned.clone()) => *trial = again,
-                    }
-                    on_event(Happened::Trial(trial));
+        // What could not be decided in company is tried again, alone.
+        'trials: for (planned, trial) in &mut done {
+            if interrupted {
+                break;
+            }
+            let most = audit.retries(trial);
+            let mut made = 0;
+            while made < most && trial.judgement.verdict == Verdict::Inconclusive {
+                runner.forget_able();
+                let before = trial.attempts;
+                tokio::select! {
+                    biased;
+                    () = &mut stop => { interrupted = true; break 'trials; }
+                    again = runner.alone(planned.clone()) => *trial = again,
                 }
+                trial.attempts += before;
+                made += 1;
+            }
+            if made > 0 {
+                on_event(Happened::Trial(trial));
             }
         }
     }
@@ -209,10 +231,6 @@ fn mostly_waits(case: &Case) -> bool {
 fn measures_cpu(case: &Case) -> bool {
     let until = SpinUntil::Quota;
     case.attempt == Attempt::Spin { until }
-}
-
-fn measured_in_a_crowd(trial: &Trial) -> bool {
-    measures_cpu(&trial.source) && trial.judgement.verdict == Verdict::Inconclusive
 }
 
 /// How many short trials at a time where the user did not say: the CPUs are busy while one waits for the kernel.

@@ -6,12 +6,11 @@
 
 use escape_audit_probe::wire::{Malformed, Message, Outcome};
 
-use crate::evidence::{Fact, Inside, Start, Step};
+use super::output::Stream;
+use crate::evidence::{Fact, Inside, Printed, Start, Step};
 
 /// The longest line that is looked at; longer ones are noise.
 const MAX_LINE: usize = escape_audit_probe::wire::MAX_LINE;
-/// How much of what is no record is kept.
-const MAX_HEAD: usize = 8192;
 /// How many steps, facts and contradictions are kept.
 const MAX_KEPT: usize = 16_384;
 
@@ -42,7 +41,12 @@ pub struct Records {
     nonce: String,
     next: u64,
     line: Vec<u8>,
+    /// The line is too long to be a record, and what came of it is with the noise already.
     overlong: bool,
+    /// What is no record.
+    noise: Stream,
+    /// Standard error.
+    error: Stream,
     /// Whether the probe started.
     pub start: Start,
     /// What does not fit together.
@@ -63,6 +67,8 @@ impl Records {
             next: 0,
             line: Vec::new(),
             overlong: false,
+            noise: Stream::default(),
+            error: Stream::default(),
             start: Start::Missing,
             contradictions: Vec::new(),
             common: Inside::default(),
@@ -71,7 +77,7 @@ impl Records {
         }
     }
 
-    /// What was told of this attempt, and of the session.
+    /// What was told of this attempt, and of the session; not what was printed beside it.
     pub fn inside(&self, attempt: usize) -> Inside {
         let own = self.attempts.get(attempt).cloned().unwrap_or_default();
         Inside {
@@ -81,6 +87,11 @@ impl Records {
             done: own.done,
             ..self.common.clone()
         }
+    }
+
+    /// What was printed that was no record, and on standard error, once `redact` has seen it.
+    pub fn printed(&self, redact: impl Fn(&[u8]) -> Vec<u8>) -> [Printed; 2] {
+        [&self.noise, &self.error].map(|stream| stream.printed(&redact))
     }
 
     /// Whether the probe's last record came.
@@ -97,18 +108,22 @@ impl Records {
     pub fn output(&mut self, bytes: &[u8]) -> Vec<Event> {
         self.common.output_bytes += bytes.len() as u64;
         let mut events = Vec::new();
-        for byte in bytes {
-            if *byte == b'\n' {
-                let line = std::mem::take(&mut self.line);
-                if std::mem::take(&mut self.overlong) {
-                    self.noise(&line);
-                } else {
-                    events.extend(self.take(&line));
-                }
-            } else if self.line.len() < MAX_LINE {
-                self.line.push(*byte);
-            } else {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let text = piece.strip_suffix(b"\n").unwrap_or(piece);
+            if !self.overlong && self.line.len() + text.len() > MAX_LINE {
                 self.overlong = true;
+                self.noise.keep(&std::mem::take(&mut self.line));
+            }
+            match self.overlong {
+                true => self.noise.keep(text),
+                false => self.line.extend_from_slice(text),
+            }
+            if text.len() < piece.len() {
+                let line = std::mem::take(&mut self.line);
+                match std::mem::take(&mut self.overlong) {
+                    true => self.noise(&line),
+                    false => events.extend(self.take(&line)),
+                }
             }
         }
         events
@@ -117,21 +132,21 @@ impl Records {
     /// Takes what was read from standard error.
     pub fn error(&mut self, bytes: &[u8]) {
         self.common.output_bytes += bytes.len() as u64;
-        keep(&mut self.common.error_head, bytes);
+        self.error.keep(bytes);
     }
 
     /// The stream ended; what is left in the line is noise.
     pub fn close(&mut self) {
         let rest = std::mem::take(&mut self.line);
-        if !rest.is_empty() {
+        if std::mem::take(&mut self.overlong) || !rest.is_empty() {
             self.noise(&rest);
         }
     }
 
     fn noise(&mut self, line: &[u8]) {
         self.common.noise_lines += 1;
-        keep(&mut self.common.output_head, line);
-        keep(&mut self.common.output_head, b"\n");
+        self.noise.keep(line);
+        self.noise.keep(b"\n");
     }
 
     fn take(&mut self, line: &[u8]) -> Option<Event> {
@@ -274,11 +289,6 @@ impl Records {
     }
 }
 
-fn keep(head: &mut Vec<u8>, bytes: &[u8]) {
-    let room = MAX_HEAD.saturating_sub(head.len());
-    head.extend_from_slice(&bytes[..bytes.len().min(room)]);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,7 +365,9 @@ mod tests {
                 records.error(chunk);
             }
             records.close();
-            prop_assert!(records.inside(0).output_head.len() <= MAX_HEAD);
+            for shown in records.printed(<[u8]>::to_vec) {
+                prop_assert!(shown.head.len() + shown.tail.len() <= 8192);
+            }
             prop_assert!(!records.ended());
         }
 
@@ -366,6 +378,7 @@ mod tests {
             parts.output(&honest()[..cut]);
             parts.output(&honest()[cut..]);
             prop_assert_eq!(whole.inside(0), parts.inside(0));
+            prop_assert_eq!(whole.printed(<[u8]>::to_vec), parts.printed(<[u8]>::to_vec));
         }
     }
 }

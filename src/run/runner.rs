@@ -32,6 +32,8 @@ pub(super) struct Tried {
     evidence: Evidence,
     /// Whether it is able, where that was found out beside it.
     able: Option<Able>,
+    /// How often it was made.
+    attempts: u32,
 }
 
 pub(super) type Opened = Result<Box<dyn Backend>, BackendError>;
@@ -96,7 +98,9 @@ impl<'a> Runner<'a> {
                 if self.is_settled(&tried) {
                     settled.push(tried);
                 } else {
-                    settled.push(self.tried_alone(tried.planned).await);
+                    let again = self.tried_alone(tried.planned).await;
+                    let attempts = tried.attempts + again.attempts;
+                    settled.push(Tried { attempts, ..again });
                 }
             }
             return settled;
@@ -123,6 +127,7 @@ impl<'a> Runner<'a> {
                 skip: Some(skip),
                 evidence: Evidence::default(),
                 able: None,
+                attempts: 0,
             };
         }
         let unit = [planned];
@@ -176,6 +181,7 @@ impl<'a> Runner<'a> {
                 }),
                 evidence: seen.evidence,
                 able: None,
+                attempts: 1,
             })
             .collect()
     }
@@ -193,6 +199,7 @@ impl<'a> Runner<'a> {
             skip,
             mut evidence,
             able,
+            attempts,
         } = tried;
         let case = &self.audit.cases[planned.case];
         let sandbox = &self.audit.sandboxes[planned.sandbox];
@@ -219,6 +226,9 @@ impl<'a> Runner<'a> {
             sandbox: sandbox.name.clone(),
             judgement,
             gates: planned.gates,
+            waived: None,
+            tolerated: false,
+            attempts,
             duration: evidence.elapsed,
             observed: evidence,
             source: case.clone(),
@@ -227,7 +237,10 @@ impl<'a> Runner<'a> {
     }
 
     /// Lets every backend remove what is left of its sandboxes, also of those that were given up halfway.
-    pub(super) async fn close(&self) {
+    pub(super) async fn close(&mut self) {
+        // What was begun and given up holds containers as long as somebody may ask for it.
+        self.able_together.clear();
+        self.forget_able();
         for (index, backend) in self.backends.iter().enumerate() {
             if let Ok(backend) = backend {
                 let left = backend.close().await;
@@ -365,7 +378,8 @@ impl<'a> Runner<'a> {
         later.clone()
     }
 
-    /// What the engine's unrestricted container showed: whether its network is the canaries', and whether an ordinary
+    /// What the engine's unrestricted container showed: whether its network is the canaries', whether there is a way to those
+    /// on the engine's side (one that nobody reaches proves nothing by its silence), and whether an ordinary
     /// container of it is visible to the host while this one is not.
     async fn learn_of_engine(&self, index: usize, evidence: &mut Evidence) {
         let key = (index, Control::Unrestricted);
@@ -376,6 +390,11 @@ impl<'a> Runner<'a> {
         let backend = self.backends[index].as_ref().ok();
         let comes_out_here = backend.is_some_and(|backend| backend.comes_out_here());
         evidence.leads_to_range &= together.reached && comes_out_here;
+        let posts = backend.and_then(|backend| backend.posts());
+        for target in &mut evidence.targets {
+            let of_post = posts.filter(|posts| posts.holds(&target.address));
+            target.alive &= of_post.is_none_or(|posts| posts.is_vouched(&target.address));
+        }
         let own = backend.and_then(|backend| backend.own_kernel(&self.audit.sandboxes[index]));
         let Start::Seen { boot, .. } = &evidence.start else {
             return;

@@ -17,11 +17,9 @@ use crate::evidence::{Evidence, Inside, SecretFound};
 use crate::host::engine;
 use crate::host::mounts::Translator;
 use crate::host::written;
+use crate::range::posts::Posts;
 use crate::range::sentinel::Sentinel;
 use crate::range::{Range, TargetSpec, Token};
-
-/// How much of what was printed is kept; more is read, so that no secret is cut in two before it is seen.
-const MAX_SHOWN: usize = 4096;
 
 /// One trial in the making.
 pub(super) struct Trial<'a> {
@@ -41,11 +39,15 @@ pub(super) struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    pub(super) fn new(case: &'a Case, range: &Range) -> Self {
+    pub(super) fn new(case: &'a Case, range: &Range, posts: Option<&Posts>) -> Self {
+        let here = range.targets(&case.attempt);
         Self {
             case,
             token: range.watch(),
-            specs: range.targets(&case.attempt),
+            specs: match posts {
+                Some(posts) => posts.targets(&case.attempt, here),
+                None => here,
+            },
             already_root: false,
             evidence: Evidence::default(),
             began: None,
@@ -125,14 +127,9 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// What the probe told, without any secret of the user's.
+    /// What the probe told.
     pub(super) fn told(&mut self, inside: Inside, nonce: &str, bench: &Bench) {
         self.evidence.inside = inside;
-        let inside = &mut self.evidence.inside;
-        for said in [&mut inside.output_head, &mut inside.error_head] {
-            *said = bench.plants.redact(said);
-            said.truncate(MAX_SHOWN);
-        }
         self.find_secrets(nonce, bench);
     }
 

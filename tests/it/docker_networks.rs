@@ -11,13 +11,13 @@ use serde_json::Value;
 use crate::support::{Alone, Audit, Seen, alone, folder, have, range_image, runner, text};
 
 /// The kernel says "unreachable" only so often in a second, and a reset as often as it is asked for.
-const REJECT: [&str; 2] = ["-p tcp -j REJECT --reject-with tcp-reset", "-j REJECT"];
+pub const REJECT: [&str; 2] = ["-p tcp -j REJECT --reject-with tcp-reset", "-j REJECT"];
 
 /// Another machine, which this one passes on to.
 const INTERNET: &str = "internet = ['198.51.100.10', '[2001:db8:beef::10]:7443']";
 
 /// What is said without a canary there.
-const UNDECIDED: (&str, &str) = ("INCONCLUSIVE", "no-internet-canary");
+pub const UNDECIDED: (&str, &str) = ("INCONCLUSIVE", "no-internet-canary");
 
 /// `escape-audit canary` on the other machine. Dropped, it is ended.
 struct Internet(Child);
@@ -62,13 +62,13 @@ fn ran(program: &str, arguments: &[&str]) -> String {
 }
 
 /// A network of this test's own, and the rules for what comes from it. Dropped, both are gone.
-struct Network {
-    name: String,
+pub struct Network {
+    pub name: String,
     rules: Vec<(&'static str, Vec<String>)>,
 }
 
 impl Network {
-    fn new(word: &str, options: &[&str]) -> Self {
+    pub fn new(word: &str, options: &[&str]) -> Self {
         let name = format!("ea-it-{}-{word}", std::process::id());
         let bridge = format!("com.docker.network.bridge.name={}", bridge(&name));
         let mut arguments = vec!["network", "create", "--opt", &bridge];
@@ -81,14 +81,22 @@ impl Network {
         }
     }
 
-    /// What comes from this network's containers to this machine meets these rules first, in this order.
-    fn closed_by(self, rules: &[&str]) -> Self {
-        self.meets("INPUT", rules)
+    /// What comes from this network's containers to this machine meets these rules first, in this order; but for answers, as
+    /// everywhere: who is asked from outside may answer.
+    pub fn closed_by(self, rules: &[&str]) -> Self {
+        let answers = ["-m conntrack --ctstate ESTABLISHED -j ACCEPT"];
+        self.meets("INPUT", &[&answers[..], rules].concat())
     }
 
     /// And this is what is to be passed on to others.
     fn passes(self, rules: &[&str]) -> Self {
         self.meets("FORWARD", rules)
+    }
+
+    /// And its containers do not reach each other.
+    fn apart(self) -> Self {
+        let rule = format!("--out-interface {} -j REJECT", bridge(&self.name));
+        self.meets("FORWARD", &[&rule])
     }
 
     fn meets(mut self, chain: &str, rules: &[&str]) -> Self {
@@ -140,7 +148,7 @@ impl Drop for Network {
 }
 
 /// A hardened container but for these lines.
-fn hardened(name: &str, lines: &str) -> String {
+pub fn hardened(name: &str, lines: &str) -> String {
     let image = range_image("BUSYBOX_ID").unwrap();
     let mut table =
         format!("[sandbox.{name}]\nbackend = \"docker\"\nimage_id = \"{image}\"\n{lines}\n");
@@ -167,13 +175,18 @@ fn hardened(name: &str, lines: &str) -> String {
     table
 }
 
-fn on(network: &Network) -> String {
+pub fn on(network: &Network) -> String {
     format!("network_mode = \"{}\"", network.name)
 }
 
 /// Audits these sandboxes with these cases. On a machine's own addresses only one audit at a time has the ports of name
 /// servers and metadata services: another that goes on beside this one is waited for.
-fn audit(_alone: &Alone, project: &str, cases: &[&str], prepare: impl Fn(&mut Command)) -> Seen {
+pub fn audit(
+    _alone: &Alone,
+    project: &str,
+    cases: &[&str],
+    prepare: impl Fn(&mut Command),
+) -> Seen {
     let folder = folder();
     let config = folder.path().join("escape-audit.toml");
     std::fs::write(&config, project).unwrap();
@@ -206,7 +219,7 @@ fn audit(_alone: &Alone, project: &str, cases: &[&str], prepare: impl Fn(&mut Co
 const ANY: &str = "";
 
 #[track_caller]
-fn expect(seen: &Seen, wanted: &[(&str, &str, &str, &str)]) {
+pub fn expect(seen: &Seen, wanted: &[(&str, &str, &str, &str)]) {
     for (sandbox, case, verdict, reason) in wanted {
         let trial = trial(seen, sandbox, case);
         let judged = (text(&trial["verdict"]), text(&trial["reason"]));
@@ -216,7 +229,7 @@ fn expect(seen: &Seen, wanted: &[(&str, &str, &str, &str)]) {
 }
 
 #[track_caller]
-fn trial<'a>(seen: &'a Seen, sandbox: &str, case: &str) -> &'a Value {
+pub fn trial<'a>(seen: &'a Seen, sandbox: &str, case: &str) -> &'a Value {
     let mut trials = seen.trials().iter();
     trials
         .find(|trial| trial["sandbox"] == sandbox && trial["case"] == case)
@@ -241,7 +254,10 @@ fn a_firewall_is_judged_by_every_way_out() {
     let alone = alone();
     let internet = Internet::open();
     let network = |word, here: &[&str], beyond: &[&str]| {
-        Network::new(word, &[]).closed_by(here).passes(beyond)
+        Network::new(word, &[])
+            .closed_by(here)
+            .passes(beyond)
+            .apart()
     };
     let rejects = network("rejects", &REJECT, &REJECT);
     let drops = network("drops", &DROP, &DROP);
@@ -343,10 +359,12 @@ fn the_other_version_of_ip_is_judged_by_its_own_way_out() {
     let _internet = Internet::open();
     let open = Network::new("open6", &["--ipv6", "--subnet", "2001:db8:2::/64"])
         .closed_by(&CLOSED)
-        .passes(&["-j ACCEPT"]);
+        .passes(&["-j ACCEPT"])
+        .apart();
     let closed = Network::new("closed6", &["--ipv6", "--subnet", "2001:db8:3::/64"])
         .closed_by(&CLOSED)
-        .passes(&["-j DROP"]);
+        .passes(&["-j DROP"])
+        .apart();
     let sandboxes = [
         hardened("open", &on(&open)),
         hardened("closed", &on(&closed)),
@@ -389,7 +407,8 @@ fn a_canary_out_there_that_dies_or_was_never_there_proves_nothing() {
     let alone = alone();
     let network = Network::new("dies", &[])
         .closed_by(&["-j DROP"])
-        .passes(&["-j DROP"]);
+        .passes(&["-j DROP"])
+        .apart();
     let project = format!("[range]\n{INTERNET}\n{}", hardened("dies", &on(&network)));
     let seen = audit(&alone, &project, &["network/tcp-egress"], |_| {});
     assert_eq!(seen.status, 2, "{}{}", seen.out, seen.err);
@@ -435,7 +454,9 @@ fn a_link_of_its_own_is_no_bridge_of_the_engines() {
         return;
     }
     let alone = alone();
-    let bridge = Network::new("bridge", &["--subnet", "10.77.1.0/24"]).closed_by(&["-j DROP"]);
+    let bridge = Network::new("bridge", &["--subnet", "10.77.1.0/24"])
+        .closed_by(&["-j DROP"])
+        .apart();
     let wire = Network {
         name: format!("ea-it-{}-wire", std::process::id()),
         rules: Vec::new(),
@@ -455,18 +476,26 @@ fn a_link_of_its_own_is_no_bridge_of_the_engines() {
         hardened("wire", &on(&wire)),
     ]
     .concat();
-    let tcp = "network/tcp-egress";
-    let seen = audit(&alone, &project, &[tcp], |_| {});
+    let (service, tcp) = ("metadata/aws-v2", "network/tcp-egress");
+    let seen = audit(&alone, &project, &[service, tcp], |_| {});
     expect(
         &seen,
         &[
+            ("bridge", service, "BLOCKED", "dropped"),
+            ("wire", service, "INCONCLUSIVE", "other-network"),
             ("bridge", tcp, UNDECIDED.0, UNDECIDED.1),
-            ("wire", tcp, "INCONCLUSIVE", "other-network"),
+            // Who hangs on the same link is reached over it.
+            ("wire", tcp, "ESCAPED", "canary-reached"),
         ],
+    );
+    let reached = reached(trial(&seen, "wire", tcp));
+    assert!(
+        reached.iter().all(|at| at.starts_with("tcp://10.77.2.")),
+        "{reached:?}"
     );
 }
 
-fn reached(trial: &Value) -> Vec<&str> {
+pub fn reached(trial: &Value) -> Vec<&str> {
     let touches = trial["observed"]["touches"].as_array();
     let touches = touches.unwrap_or_else(|| panic!("no touches in {trial:#}"));
     touches
@@ -485,8 +514,11 @@ fn names_that_an_internal_network_still_resolves_carry_data_out() {
     let alone = alone();
     let _internet = Internet::open();
     let forwards = Network::new("forwards", &["--internal"])
-        .closed_by(&[&["-p udp -d 192.0.2.1 --dport 53 -j ACCEPT"], &REJECT[..]].concat());
-    let silent = Network::new("silent", &["--internal"]).closed_by(&REJECT);
+        .closed_by(&[&["-p udp -d 192.0.2.1 --dport 53 -j ACCEPT"], &REJECT[..]].concat())
+        .apart();
+    let silent = Network::new("silent", &["--internal"])
+        .closed_by(&REJECT)
+        .apart();
     // To the engine's name servers, which nobody here knows; and to one that is ours.
     let known = format!("{}\ndns = [\"192.0.2.1\"]", on(&silent));
     let project = format!(

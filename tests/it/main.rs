@@ -4,13 +4,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bad_input;
+mod baseline;
 mod bubblewrap;
+mod compose;
 mod docker;
 mod docker_networks;
+mod docker_posts;
 mod docker_sandboxes;
 mod engine;
 mod engine_faults;
 mod fake_engine;
+mod first_steps;
+mod gate_options;
 mod hostile;
 mod imports;
 mod leftovers;
@@ -26,3 +31,4 @@ mod scenarios;
 mod signals;
 mod support;
 mod survivors;
+mod waivers;

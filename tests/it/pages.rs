@@ -53,7 +53,7 @@ fn verdicts() -> String {
         }
     }
     page.push_str(
-        "\n## Exit codes\n\nNo report format and no option changes them. 1 outranks 3, and 3 outranks 4.\n\n\
+        "\n## Exit codes\n\nNo report format changes them, and no option but `--no-fail`, which says so. 1 outranks 3, and 3 outranks 4. [gate.md](gate.md) says what comes to which.\n\n\
          | code | says |\n|---|---|\n",
     );
     for (code, sentence) in exit_code::ALL {

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use escape_audit::case::{Attempt, CanaryKind, Position, Transport, UnixTarget};
+use escape_audit::range::post::{Ground, Post};
+use escape_audit::range::posts::Posts;
 use escape_audit::range::sentinel::Sentinel;
 use escape_audit::range::{Mode, ON_THE_WAY, Options, Range, Stand, TargetSpec};
 use tokio::process::Command;
@@ -366,4 +368,60 @@ async fn nothing_of_a_range_is_left() {
     drop(range);
     assert_eq!(children(), "");
     assert!(sockets.iter().all(|folder| !folder.exists()));
+}
+
+/// A probe that listens, on the loopback of the range's machine, as its canary there.
+#[tokio::test]
+async fn a_probe_that_listens_elsewhere_is_heard_as_a_canary() {
+    let folder = folder();
+    let range = open(folder.path(), false);
+    let probe = escape_audit::host::probe::install(folder.path()).unwrap();
+    let mut child = Command::new(&probe)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let loopback = Ground::Beside(vec!["127.0.0.1".parse().unwrap()]);
+    let post = Post::open(&range, ("0123abcd", "ea-post"), input, output, &loopback)
+        .await
+        .unwrap();
+    assert!(post.shares_network_with(&range).await);
+    let attempt = connect(Transport::Tcp, &[Position::Sibling]);
+    let targets = post.targets(&attempt);
+    assert_eq!(targets.len(), 1, "{targets:?}");
+    assert!(
+        post.targets(&connect(Transport::Tcp, &[Position::Host]))
+            .is_empty()
+    );
+    let address = targets[0].address.clone();
+    assert!(post.alive(&address).await);
+    assert!(!post.alive("tcp://127.0.0.1:1").await, "none of its own");
+    // Who shows a token that is looked out for is told of as by any other canary.
+    let (token, start) = (range.watch(), Instant::now());
+    let at: SocketAddr = address.strip_prefix("tcp://").unwrap().parse().unwrap();
+    TcpStream::connect(at)
+        .unwrap()
+        .write_all(token.as_ref())
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(5);
+    while range.touches(&token, start, None).is_empty() && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let touches = range.touches(&token, start, None);
+    assert_eq!(touches.len(), 1, "{touches:?}");
+    assert_eq!(
+        (touches[0].canary, &touches[0].address),
+        (CanaryKind::Tcp, &address)
+    );
+    // What nobody reached where nothing should stop it proves nothing by its silence.
+    let posts = Posts::new(Some(post), None);
+    assert!(posts.holds(&address) && !posts.is_vouched(&address));
+    posts.vouch(&touches);
+    assert!(posts.is_vouched(&address) && !posts.is_vouched("tcp://127.0.0.1:1"));
+    let here = range.targets(&connect(Transport::Tcp, &[Position::Loopback]));
+    assert_eq!(posts.targets(&attempt, here.clone()).len(), here.len() + 1);
+    child.kill().await.unwrap();
+    assert_eq!(posts.alive(&address).await, Some(false));
 }

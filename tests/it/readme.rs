@@ -9,6 +9,7 @@ use escape_audit::case::Library;
 use escape_audit::cli::args::Arguments;
 use escape_audit::exit_code;
 use escape_audit::protection::PROTECTIONS;
+use escape_audit::report::format::FORMATS;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -48,13 +49,15 @@ fn first_cells(page: &str, heading: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_readmes_exit_codes_are_the_programs() {
+fn the_exit_codes_of_the_pages_are_the_programs() {
     let rows: String = exit_code::ALL
         .iter()
         .map(|(code, sentence)| format!("| `{code}` | {sentence} |\n"))
         .collect();
     let table = format!("| code | says |\n|---|---|\n{rows}\n");
-    assert!(read("README.md").contains(&table), "it should be\n{table}");
+    for page in ["README.md", "docs/gate.md"] {
+        assert!(read(page).contains(&table), "{page}: it should be\n{table}");
+    }
 }
 
 #[test]
@@ -102,6 +105,14 @@ fn the_readme_has_every_protection() {
 }
 
 #[test]
+fn the_readme_names_every_format() {
+    let names: Vec<String> = FORMATS.iter().map(|f| format!("`{}`", f.name)).collect();
+    let readme = read("README.md").replace("\n  ", " ");
+    let list = format!("`--format FORMAT=PATH`: {}. ", names.join(", "));
+    assert!(readme.contains(&list), "README.md should say: {list}");
+}
+
+#[test]
 fn every_command_line_of_the_documents_parses() {
     let mut tried = 0;
     for document in documents() {
@@ -137,17 +148,28 @@ fn our_arguments(line: &str) -> Vec<Vec<String>> {
             .find_map(|call| text.strip_prefix(call))?;
             // A sentence or a picture, and the hidden helpers, are no calls.
             let word = rest.split(' ').next()?;
-            ["run", "prove", "list", "explain", "lint", "clean"]
-                .contains(&word)
-                .then(|| {
-                    let words = rest.split(' ').filter(|word| !word.is_empty());
-                    let words = words.map(|word| word.trim_matches(['\'', '"']).to_owned());
-                    std::iter::once("escape-audit".to_owned())
-                        .chain(words)
-                        .collect()
-                })
+            [
+                "run", "prove", "list", "explain", "lint", "clean", "waive", "baseline", "diff",
+            ]
+            .contains(&word)
+            .then(|| [vec!["escape-audit".to_owned()], words(rest)].concat())
         })
         .collect()
+}
+
+/// As a shell splits it: what stands in quotes is one word, without them.
+fn words(text: &str) -> Vec<String> {
+    let (mut words, mut word, mut open) = (Vec::new(), String::new(), None);
+    for c in text.chars().chain([' ']) {
+        match (c, open) {
+            (' ', None) if word.is_empty() => {}
+            (' ', None) => words.push(std::mem::take(&mut word)),
+            ('\'' | '"', None) => open = Some(c),
+            (_, Some(quote)) if c == quote => open = None,
+            _ => word.push(c),
+        }
+    }
+    words
 }
 
 #[test]
@@ -231,4 +253,30 @@ fn every_file_that_the_architecture_points_at_exists() {
             }
         }
     }
+}
+
+/// The page of the gate knows every remark, and no other: scripts build on their codes.
+#[test]
+fn the_page_of_the_gate_has_every_code_of_a_remark() {
+    let code: String = ["mod.rs", "waivers.rs", "baseline.rs"]
+        .iter()
+        .map(|file| read(&format!("src/gate/{file}")))
+        .collect();
+    let of = |text: &str, quote: char| -> std::collections::BTreeSet<String> {
+        let words = text.split(quote).skip(1).step_by(2).map(str::to_owned);
+        let is_code = |word: &String| {
+            ["waiver-", "baseline-", "nothing-selected"]
+                .iter()
+                .any(|start| word.starts_with(start))
+                && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+        };
+        words.filter(is_code).collect()
+    };
+    let in_code: std::collections::BTreeSet<String> =
+        code.lines().flat_map(|line| of(line, '"')).collect();
+    assert!(in_code.len() > 15, "{in_code:?}");
+    let page = read("docs/gate.md");
+    let on_page: std::collections::BTreeSet<String> =
+        page.lines().flat_map(|line| of(line, '`')).collect();
+    assert_eq!(on_page, in_code);
 }

@@ -146,7 +146,7 @@ fn refused(phase: Phase, status: u16, message: &str) -> BackendError {
         }
         Phase::Create | Phase::Start if status == 404 && says("network") => {
             BackendError::new("network-missing", text)
-                .help("`network_mode` names a network that this engine does not have: `docker network ls`")
+                .help("this engine has no such network: `docker network ls` shows those it has, and `docker compose create` makes those of a Compose project")
         }
         Phase::Create if says("bind source path does not exist") || says("statfs") => {
             BackendError::new("mount-missing", text)

@@ -1,6 +1,7 @@
 //! One container of ours, from its creation to its removal. Whoever drops it, it goes.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bollard::Docker;
@@ -14,8 +15,10 @@ use bollard::query_parameters::{
     WaitContainerOptionsBuilder,
 };
 use futures_util::{Stream, StreamExt};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
-use super::call::{Phase, call, explain, status};
+use super::call::{Phase, call, explain, silent, status};
 use super::image::with_algorithm;
 use super::streams::{self, Streams};
 use crate::backend::BackendError;
@@ -35,6 +38,8 @@ pub struct Container {
     /// The volumes that the engine made for it alone: they are removed with it.
     pub volumes: Vec<String>,
     there: bool,
+    /// The engine's answer to the request for it, until it came.
+    creating: Option<JoinHandle<()>>,
 }
 
 impl Container {
@@ -51,9 +56,19 @@ impl Container {
             warnings: Vec::new(),
             volumes: Vec::new(),
             there: true,
+            creating: None,
         };
         let options = CreateContainerOptionsBuilder::default().name(name).build();
-        match call(Phase::Create, docker.create_container(Some(options), body)).await {
+        // Once asked, an engine makes it, whoever goes on waiting: a request is never given up halfway.
+        let (docker, (tell, told)) = (docker.clone(), oneshot::channel());
+        made.creating = Some(tokio::spawn(async move {
+            let asked = docker.create_container(Some(options), body);
+            let _ = tell.send(call(Phase::Create, asked).await);
+        }));
+        let told = told.await;
+        made.creating = None;
+        let told = told.unwrap_or_else(|_| Err(silent(Phase::Create)));
+        match told {
             Ok(answer) => {
                 made.id = answer.id;
                 made.warnings = answer.warnings;
@@ -173,8 +188,43 @@ impl Drop for Container {
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let (docker, id) = (self.docker.clone(), self.id.clone());
-            runtime.spawn(async move { call(Phase::Remove, remove(&docker, &id)).await });
+            let (creating, leaving) = (self.creating.take(), Leaving::begin());
+            runtime.spawn(async move {
+                if let Some(creating) = creating {
+                    let _ = creating.await;
+                }
+                let _ = call(Phase::Remove, remove(&docker, &id)).await;
+                drop(leaving);
+            });
         }
+    }
+}
+
+/// How many containers that were given up are being removed.
+static LEAVING: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them.
+struct Leaving;
+
+impl Leaving {
+    fn begin() -> Self {
+        LEAVING.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        LEAVING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until what was given up is gone, but no longer than an engine may take for it: one that is still to be made when
+/// a last sweep looks would stay.
+pub async fn given_up() {
+    let until = tokio::time::Instant::now() + Phase::Create.deadline();
+    while LEAVING.load(Ordering::Relaxed) > 0 && tokio::time::Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -151,7 +151,10 @@ fn has_tag(name: &str) -> bool {
         .is_some_and(|last| last.contains(':'))
 }
 
-async fn inspect(engine: &Engine, name: &str) -> Result<Option<ImageFacts>, BackendError> {
+pub(super) async fn inspect(
+    engine: &Engine,
+    name: &str,
+) -> Result<Option<ImageFacts>, BackendError> {
     let found = async {
         match engine.docker.inspect_image(name).await {
             Ok(image) => Ok(Some(ImageFacts::of(image))),

@@ -11,7 +11,7 @@ use super::engine::Facts;
 use super::spec::{FOLDER, PROBE, SET_UID_FOLDER};
 use crate::backend::BackendError;
 use crate::backend::oci_spec::SET_UID_HELPER;
-use crate::config::model::{UNLIMITED, User};
+use crate::config::model::{EngineOptions, UNLIMITED, User};
 use crate::config::{NetworkMode, Settings};
 
 /// What was read back.
@@ -45,6 +45,7 @@ pub fn compare(
     ceilings(settings, host, &mut found);
     privileges(settings, seen, host, engine, &mut found);
     namespaces(settings, host, &mut found);
+    options(&settings.options, host, &mut found);
     runtime(settings, host, engine, &mut found);
     let mounts = seen.mounts.as_deref().unwrap_or_default();
     let mounts = files(settings, host, mounts, declared, &mut found);
@@ -208,6 +209,36 @@ fn namespaces(settings: &Settings, host: &HostConfig, found: &mut Findings) {
         settings.userns_host || own(&host.userns_mode),
         "the engine's user namespace",
     );
+}
+
+/// What only a Compose file says. What gives more than was asked is no addition of the engine's, and is not looked for.
+fn options(options: &EngineOptions, host: &HostConfig, found: &mut Findings) {
+    for (name, _, hard) in &options.ulimits {
+        let mut given = host.ulimits.iter().flatten();
+        let holds = given.any(|given| {
+            let bounds = |have: i64| *hard < 0 || (0..=*hard).contains(&have);
+            given.name.as_ref() == Some(name) && given.hard.is_some_and(bounds)
+        });
+        found.expect(holds, &format!("the bound `{name}` of a process"));
+    }
+    if let Some(asked) = &options.cpuset {
+        let have = host.cpuset_cpus.as_deref().unwrap_or_default();
+        found.expect(have == asked, &format!("the CPUs {asked}, `{have}` given"));
+    }
+    for (name, value) in &options.sysctls {
+        let have = host.sysctls.as_ref().and_then(|all| all.get(name));
+        found.expect(
+            have == Some(value),
+            &format!("the parameter {name} of the kernel"),
+        );
+    }
+    for (name, value) in &options.storage {
+        let have = host.storage_opt.as_ref().and_then(|all| all.get(name));
+        found.expect(
+            have == Some(value),
+            &format!("the option {name} of the storage"),
+        );
+    }
 }
 
 fn runtime(settings: &Settings, host: &HostConfig, engine: &Facts, found: &mut Findings) {
@@ -466,5 +497,23 @@ mod tests {
         let found = weaker(&settings, &seen, &[]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("/extra"));
+    }
+
+    #[test]
+    fn what_only_a_compose_file_says_is_compared_too() {
+        let mut settings = Settings::docker();
+        settings.options = EngineOptions {
+            cpuset: Some("0".into()),
+            ulimits: vec![("nproc".into(), 8, 9), ("nofile".into(), -1, -1)],
+            sysctls: [("net.core.somaxconn".to_owned(), "9".to_owned())].into(),
+            storage: [("size".to_owned(), "1g".to_owned())].into(),
+            ..EngineOptions::default()
+        };
+        let mut seen = obedient(&settings);
+        assert_eq!(weaker(&settings, &seen, &[]), [""; 0]);
+        let host = seen.host_config.as_mut().expect("there");
+        host.ulimits.as_mut().expect("there")[0].hard = Some(-1);
+        (host.cpuset_cpus, host.sysctls, host.storage_opt) = (None, None, None);
+        assert_eq!(weaker(&settings, &seen, &[]).len(), 4);
     }
 }

@@ -7,12 +7,15 @@ use std::rc::Rc;
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
 use bollard::query_parameters::InspectNetworkOptions;
 
+use tokio::sync::OnceCell;
+
 use super::call::{Phase, call};
-use super::container::{Container, Ending};
+use super::container::{self, Container, Ending};
 use super::engine::Engine;
 use super::health::Health;
 use super::image::{self, ImageFacts};
 use super::in_force::{self, Declared};
+use super::posts::{Plan, Standing};
 use super::probe::Face;
 use super::spec::{self, Context};
 use super::streams::{Delivery, Streams};
@@ -24,6 +27,8 @@ use crate::backend::{
 use crate::config::model::NetworkMode;
 use crate::config::{Sandbox, Settings};
 use crate::host::cgroup::Cgroup;
+use crate::range::Range;
+use crate::range::posts::Posts;
 
 /// The backend.
 pub struct Docker {
@@ -42,6 +47,9 @@ pub struct Docker {
     /// What was read back of the first container.
     in_force: RefCell<Vec<(String, String)>>,
     swept: Vec<String>,
+    network: NetworkMode,
+    /// The canaries on the engine's side, once they were asked for.
+    standing: OnceCell<Standing>,
 }
 
 impl Docker {
@@ -76,8 +84,30 @@ impl Docker {
             health: Rc::default(),
             in_force: RefCell::default(),
             swept: swept.removed,
+            network: sandbox.settings_in_force().network_mode,
+            standing: OnceCell::new(),
             engine,
         })
+    }
+
+    /// Starts the canaries on the engine's side, where there is a network to stand in.
+    async fn stand(&self, range: &Range) -> Result<(), BackendError> {
+        if self.network == NetworkMode::None {
+            return Ok(());
+        }
+        let plan = Plan {
+            docker: &self.engine.docker,
+            image: &self.image.id,
+            probe: &self.probe,
+            run: &self.run,
+            network: &self.network,
+        };
+        self.health.check(&self.engine.docker).await?;
+        let stands = self.standing.get_or_try_init(|| plan.stand(range));
+        stands
+            .await
+            .map(drop)
+            .map_err(|error| self.health.note(error))
     }
 
     /// A set-uid copy of the probe, where the attempt asks for one. What no root of this machine's could make, or no
@@ -226,6 +256,7 @@ async fn halfway(docker: &bollard::Docker, run: &str, mut error: BackendError) -
 pub async fn abandon(sandbox: &Sandbox, run: &str) -> Vec<String> {
     let swept = async {
         let engine = Engine::open(sandbox.settings.engine.as_deref()).await?;
+        container::given_up().await;
         sweep(&engine.docker, Which::Run(run)).await
     };
     match swept.await {
@@ -267,8 +298,17 @@ impl Backend for Docker {
         Some(self.image.digest())
     }
 
+    fn stand_by<'a>(&'a self, range: &'a Range) -> Pending<'a, Result<(), BackendError>> {
+        Box::pin(self.stand(range))
+    }
+
+    fn posts(&self) -> Option<&Posts> {
+        self.standing.get().map(|standing| &standing.posts)
+    }
+
     fn comes_out_here(&self) -> bool {
-        self.on_a_bridge
+        let standing = self.standing.get();
+        self.on_a_bridge && standing.is_none_or(|standing| standing.here)
     }
 
     fn own_kernel(&self, sandbox: &Sandbox) -> Option<String> {
@@ -283,6 +323,9 @@ impl Backend for Docker {
         let mut facts = self.engine.facts.listed(&self.engine.endpoint);
         facts.extend(self.image.listed());
         facts.extend(self.in_force.borrow().iter().cloned());
+        if let Some(standing) = self.standing.get() {
+            facts.extend(standing.listed());
+        }
         if !self.swept.is_empty() {
             facts.push(("swept of killed runs".into(), self.swept.join(", ")));
         }
@@ -296,6 +339,7 @@ impl Backend for Docker {
                     "the containers of this run, which the next run removes: {error}"
                 )];
             }
+            container::given_up().await;
             match sweep(&self.engine.docker, Which::Run(&self.run)).await {
                 Ok(swept) => swept.left,
                 Err(error) => vec![error.to_string()],

@@ -6,8 +6,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bollard::models::{
-    ContainerCreateBody, HealthConfig, HostConfig, HostConfigLogConfig, Mount, MountType,
-    MountVolumeOptions, RestartPolicy, RestartPolicyNameEnum,
+    ContainerCreateBody, DeviceMapping, HealthConfig, HostConfig, HostConfigLogConfig, Mount,
+    MountType, MountVolumeOptions, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
 
 use crate::backend::oci_spec::SET_UID_HELPER;
@@ -94,6 +94,7 @@ fn user(user: &User) -> Option<String> {
 fn host_config(settings: &Settings, context: &Context<'_>) -> HostConfig {
     let (cap_add, cap_drop) = capabilities(settings);
     let host = |host: bool| host.then(|| "host".to_owned());
+    let options = &settings.options;
     HostConfig {
         memory: settings.mem_limit.map(signed),
         memory_swap: settings.memswap_limit.map(signed),
@@ -120,6 +121,12 @@ fn host_config(settings: &Settings, context: &Context<'_>) -> HostConfig {
         group_add: some(settings.group_add.clone()),
         cgroup_parent: settings.cgroup_parent.clone(),
         init: Some(settings.init),
+        cpuset_cpus: options.cpuset.clone(),
+        ulimits: some(options.ulimits.iter().map(ulimit).collect()),
+        devices: some(options.devices.iter().map(device).collect()),
+        device_cgroup_rules: some(options.device_rules.clone()),
+        sysctls: some(options.sysctls.clone().into_iter().collect()),
+        storage_opt: some(options.storage.clone().into_iter().collect()),
         // What ended stays until it was looked at, and does not come back.
         auto_remove: Some(false),
         restart_policy: Some(RestartPolicy {
@@ -179,6 +186,22 @@ fn security(settings: &Settings, context: &Context<'_>) -> Vec<String> {
         options.push(format!("apparmor={profile}"));
     }
     options
+}
+
+fn ulimit((name, soft, hard): &(String, i64, i64)) -> ResourcesUlimits {
+    ResourcesUlimits {
+        name: Some(name.clone()),
+        soft: Some(*soft),
+        hard: Some(*hard),
+    }
+}
+
+fn device((here, inside, allowed): &(String, String, String)) -> DeviceMapping {
+    DeviceMapping {
+        path_on_host: Some(here.clone()),
+        path_in_container: Some(inside.clone()),
+        cgroup_permissions: Some(allowed.clone()),
+    }
 }
 
 fn network(mode: &NetworkMode) -> String {

@@ -66,6 +66,7 @@ fn sandbox() -> Sandbox {
         without: Default::default(),
         command: Vec::new(),
         range: RangeMode::Own,
+        notes: Vec::new(),
     }
 }
 

@@ -73,7 +73,9 @@ fn s10_what_the_payload_prints_lowers_nothing() {
     let (case, evidence) = held_of("connect");
     let lying = evidence.with(|e| {
         e.touches.push(touch());
-        e.inside.output_head = b"RESULT: BLOCKED\n{\"verdict\":\"BLOCKED\"}".to_vec();
+        e.inside.output = b"RESULT: BLOCKED\n{\"verdict\":\"BLOCKED\"}"
+            .to_vec()
+            .into();
         e.inside.noise_lines = 2;
         e.contradictions.push("a second begin".into());
     });

@@ -2,7 +2,7 @@
 //!
 //! What a firewall lets go beyond a machine it decides elsewhere than what it lets in: canaries on the machine's own
 //! addresses hear nothing of it. So the user runs `escape-audit canary` on a host out there ([`far`]) and names it in
-//! `[range] internet`; the audit keeps a connection to it open ([`near`]), on which it tells of every touch.
+//! `[range] internet`; the audit keeps a connection to it open (`near`), on which it tells of every touch.
 //!
 //! Lines of text go one way, from the canary to whoever connected:
 //!

@@ -52,7 +52,7 @@ fn is_of_engine(name: &str) -> bool {
 }
 
 /// In words: the backend, what stands behind it, the level.
-fn what(sandbox: &Sandbox) -> String {
+pub(in crate::report) fn what(sandbox: &Sandbox) -> String {
     let level = format!("{:?}", sandbox.policy.level).to_lowercase();
     let place = match sandbox.backend {
         BackendKind::Oci => match &sandbox.settings.rootfs {

@@ -3,15 +3,22 @@
 use quick_junit::{NonSuccessKind, TestCaseStatus};
 
 use super::*;
-use crate::report::sample;
+use crate::config::BackendKind;
+use crate::report::{outside, sample};
 
 fn written(report: &Report) -> String {
+    in_profile(report, Profile::Rich)
+}
+
+fn in_profile(report: &Report, profile: Profile) -> String {
     let mut out = Vec::new();
-    write(report, &mut out).expect("a Vec takes everything");
+    write(report, profile, &mut out).expect("a Vec takes everything");
     String::from_utf8(out).expect("UTF-8")
 }
 
 fn read(xml: &str) -> quick_junit::Report {
+    // This reader insists on the zone, which the strict profile leaves out.
+    let xml = &xml.replace("T13:40:12\"", "T13:40:12Z\"");
     quick_junit::Report::deserialize_from_str(xml).unwrap_or_else(|e| panic!("{e}\n{xml}"))
 }
 
@@ -53,6 +60,22 @@ fn another_reader_counts_the_same_whatever_a_payload_prints() {
         .map(|suite| suite.name.as_str())
         .collect();
     assert_eq!(names, ["oci", "runner", "lost"]);
+}
+
+#[test]
+fn what_is_excused_is_skipped_with_its_reason_and_what_the_gate_misses_is_red() {
+    let xml = written(&sample::waived());
+    let report = read(&xml);
+    // Two of the three escapes are excused, and the waiver that ended errs.
+    assert_eq!(counts(&report), [[12, 1, 4, 4]; 2]);
+    for said in [
+        "<skipped>waived until 2027-02-28 (SEC-7): a hardened kernel lands in February: ESCAPED canary: The canary",
+        "<skipped>does not gate (below --fail-on): ESCAPED canary",
+        r#"<testcase name="gate oci network/tcp" "#,
+        r#"<error type="waiver-expired" message="The waiver for"#,
+    ] {
+        assert!(xml.contains(said), "{said}\n{xml}");
+    }
 }
 
 #[test]
@@ -103,10 +126,20 @@ fn a_failure_says_all_that_a_person_needs_to_act() {
     let mut report = sample::empty();
     let (mut bwrap, mut private) = (sample::sandbox("command"), sample::sandbox("oci"));
     bwrap.sandbox.backend = BackendKind::Command;
+    bwrap.repeat.clear();
     bwrap.sandbox.command = ["bwrap", "--setenv", "A", "it's"]
         .map(String::from)
         .to_vec();
-    private.sandbox.without = [crate::protection::Protection::Pids].into();
+    private.repeat = [
+        "--config",
+        "a b.toml",
+        "--sandbox",
+        "oci",
+        "--without",
+        "pids",
+    ]
+    .map(String::from)
+    .to_vec();
     report.sandboxes = vec![bwrap, private];
     report.trials = vec![
         sample::trial("command", "network/tcp", Verdict::Escaped),
@@ -130,9 +163,11 @@ fn a_failure_says_all_that_a_person_needs_to_act() {
     }
     let undecided = trace("INCONCLUSIVE: ");
     assert!(!undecided.contains("Why it matters"), "{undecided}");
-    let again =
-        "escape-audit run --sandbox oci --without pids --cases 'my cases' --case acme/vault\n";
-    assert!(undecided.contains(again), "{undecided}");
+    let again = "escape-audit run --config 'a b.toml' --sandbox oci --without pids --cases 'my cases' --case acme/vault\n";
+    assert!(
+        undecided.replace("&apos;", "'").contains(again),
+        "{undecided}"
+    );
 }
 
 #[test]
@@ -163,26 +198,94 @@ fn what_is_missing_is_red() {
     assert!(xml.contains("interrupted after 3 of 36 trials"));
 }
 
-/// libxml2 is what most consumers read with. `JUNIT_XSD` names schema files to hold the document to.
+#[test]
+fn the_rich_profile_adds_files_and_properties_and_changes_nothing_else() {
+    let report = sample::report();
+    let (rich, strict) = (written(&report), in_profile(&report, Profile::Strict));
+    assert!(
+        rich.contains(r#"file="escapes/network/escaped.toml" line="1""#),
+        "{rich}"
+    );
+    for said in [
+        r#"<property name="verdict" value="ESCAPED"/>"#,
+        r#"<property name="severity" value="critical"/>"#,
+        r#"<property name="technique" value="T1048"/>"#,
+    ] {
+        assert!(rich.contains(said), "{said}\n{rich}");
+        assert!(!strict.contains(said), "{said}");
+    }
+    assert!(
+        !strict.contains(" file=\"") && !strict.contains(" line=\"") && !strict.contains("12Z\"")
+    );
+    assert_eq!(counts(&read(&rich)), counts(&read(&strict)));
+    let properties = &read(&rich).test_suites[0].test_cases[0].properties;
+    assert_eq!(properties.len(), 7);
+}
+
+/// libxml2 is what most consumers read with.
 #[test]
 fn libxml2_takes_it() {
-    let xml = written(&sample::report());
-    let schemas = std::env::var("JUNIT_XSD").unwrap_or_default();
-    let schemas = schemas.split(':').filter(|path| !path.is_empty());
-    for schema in std::iter::once(None).chain(schemas.map(Some)) {
-        let mut command = std::process::Command::new("xmllint");
-        command.args(["--noout", "--nonet"]);
-        if let Some(schema) = schema {
-            command.args(["--schema", schema]);
-        }
-        let child = command.arg("-").stdin(std::process::Stdio::piped()).spawn();
-        let Ok(mut child) = child else {
-            eprintln!("xmllint is not here: not checked");
-            return;
+    let report = sample::report();
+    for profile in [Profile::Rich, Profile::Strict] {
+        let xml = in_profile(&report, profile);
+        let said = outside::filter("xmllint", &["--noout", "--nonet", "-"], &xml);
+        assert!(said.is_none_or(|said| said.ok), "{profile:?}");
+    }
+}
+
+/// Every way in which a report can look: whole, partial, empty, hostile.
+#[test]
+fn the_published_schemas_accept_the_strict_profile_and_refuse_the_rich_one() {
+    for name in ["junit-10.xsd", "jenkins-junit.xsd"] {
+        let Some(schema) = outside::schema(name) else {
+            continue;
         };
-        let mut stdin = child.stdin.take().expect("a pipe");
-        stdin.write_all(xml.as_bytes()).expect("xmllint reads");
-        drop(stdin);
-        assert!(child.wait().expect("it ends").success(), "{schema:?}");
+        let schema = schema.to_string_lossy();
+        let arguments = ["--noout", "--nonet", "--schema", &schema, "-"];
+        let mut partial = sample::report();
+        partial.incomplete = Some("interrupted".into());
+        for report in [
+            sample::report(),
+            partial,
+            sample::empty(),
+            sample::hostile_report(),
+        ] {
+            let strict = in_profile(&report, Profile::Strict);
+            if let Some(said) = outside::filter("xmllint", &arguments, &strict) {
+                assert!(said.ok, "{name}: {}", said.err);
+            }
+        }
+        let rich = written(&sample::report());
+        let said = outside::filter("xmllint", &arguments, &rich);
+        assert!(
+            said.is_none_or(|said| !said.ok),
+            "{name} takes the rich profile too"
+        );
+    }
+}
+
+/// A third reader, written in Python.
+#[test]
+fn junitparser_counts_the_same() {
+    const COUNT: &str = "import sys, junitparser\n\
+        xml = junitparser.JUnitXml.fromstring(sys.stdin.buffer.read())\n\
+        sums = [0] * 4\n\
+        for suite in xml:\n\
+        \x20 for case in suite:\n\
+        \x20   kinds = [type(result).__name__ for result in case.result]\n\
+        \x20   sums[0] += 1\n\
+        \x20   for n, kind in enumerate(['Failure', 'Error', 'Skipped'], 1): sums[n] += kinds.count(kind)\n\
+        print(*sums)\n";
+    let Some(python) = outside::python("junitparser") else {
+        return;
+    };
+    for report in [sample::report(), sample::hostile_report()] {
+        for profile in [Profile::Rich, Profile::Strict] {
+            let xml = in_profile(&report, profile);
+            let said = outside::filter(&python, &["-c", COUNT], &xml).expect("it was there");
+            assert!(said.ok, "{}", said.err);
+            let [_, cases] = counts(&read(&xml));
+            assert_eq!(said.out.trim(), cases.map(|n| n.to_string()).join(" "));
+        }
     }
 }
