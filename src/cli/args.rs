@@ -43,6 +43,8 @@ pub enum Command {
     Diff(Diff),
     /// Waive an escape in one sandbox until a day: append `[[gate.waiver]]` to the project file
     Waive(Waive),
+    /// Say whether a record of `run --attest` is about this image and this configuration, and held
+    Verify(Verify),
     /// Remove what killed runs left behind
     Clean,
     /// Play the internet for the audits of another machine: run it on a host out there, and name that in `[range] internet`
@@ -151,6 +153,9 @@ pub struct Run {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub reports: Reports,
+    /// Write a record of what was audited with which result: an in-toto statement, for others to sign
+    #[arg(long, value_name = "FILE")]
+    pub attest: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub selection: Selection,
@@ -278,6 +283,49 @@ pub struct Lint {
     /// A folder of `<category>/<name>.toml` [default: the library itself]
     #[arg(value_name = "DIR")]
     pub folder: Option<PathBuf>,
+}
+
+/// `verify`.
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// The record: what `run --attest FILE` wrote
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The image that has to have been audited: `sha256:…` or `NAME@sha256:…` [default: the one that the project file pins]
+    #[arg(long, value_name = "DIGEST")]
+    pub image: Option<String>,
+    /// The project file whose settings and policy have to have been audited [default: escape-audit.toml, where there is one]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The sandbox of the project file [default: the only one]
+    #[arg(long, value_name = "NAME")]
+    pub sandbox: Option<String>,
+    /// The lowest level that is enough [default: the sandbox's own]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub level: Option<LevelName>,
+    /// By which library: this program's, or any
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "current")]
+    pub library: LibraryName,
+    /// More cases that belong to the library: a folder of `<category>/<name>.toml`; may be given more than once
+    #[arg(long = "cases", value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
+    /// No longer ago than this: `7d`, `12h`, `30m`
+    #[arg(long, value_name = "DURATION", value_parser = age)]
+    pub max_age: Option<Duration>,
+    /// Take a record for which not all cases of the level were asked for
+    #[arg(long)]
+    pub allow_partial: bool,
+    /// Take a record in which escapes are waived, until the waivers expire
+    #[arg(long)]
+    pub allow_waived: bool,
+}
+
+/// Which library is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum LibraryName {
+    Current,
+    Any,
 }
 
 /// `baseline`.
@@ -503,6 +551,18 @@ fn cpus(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "write a number of CPUs, as `0.5`".into())
 }
 
+fn age(text: &str) -> Result<Duration, String> {
+    let units = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
+    units
+        .iter()
+        .find_map(|(unit, seconds)| {
+            let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
+            count.checked_mul(*seconds)
+        })
+        .map(Duration::from_secs)
+        .ok_or_else(|| "write it as `7d`, `12h`, `30m` or `90s`".into())
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
     let number = |unit: &str| {
         text.strip_suffix(unit)
@@ -540,6 +600,23 @@ mod tests {
         );
         assert!(!said(&["escape-audit", "run", "--nope"]).contains("after `--`:"));
         assert!(!said(&["escape-audit", "clean", "bwrap"]).contains("launcher"));
+    }
+
+    #[test]
+    fn ages() {
+        assert_eq!(age("7d"), Ok(Duration::from_secs(604_800)));
+        assert_eq!(age("90s"), Ok(Duration::from_secs(90)));
+        for wrong in [
+            "",
+            "7",
+            "d",
+            "-1d",
+            "1.5d",
+            "99999999999999999999d",
+            "999999999999999999d",
+        ] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::args::{Prove, Run, Selection};
+use super::attest::Attest;
 use super::gating::{day_of, selected_by, today};
 use super::outputs::Outputs;
 use super::pin;
 use super::proof::Proof;
 use super::repeat;
-use super::signals::Signals;
+use super::signals::{self, Signals};
 use super::terminal;
 use crate::backend::command::find_program;
 use crate::backend::docker;
@@ -23,6 +24,7 @@ use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::exit_code;
 use crate::gate::{self, Interrupted, Rules};
 use crate::host::hierarchy::Hierarchy;
+use crate::plan::{self, Planned};
 use crate::range::turn;
 use crate::report::decided::Decided;
 use crate::report::junit::Profile;
@@ -30,11 +32,16 @@ use crate::report::live::{Event, Live};
 use crate::report::{Report, Style, Summary, Tool, human};
 use crate::run::bench::{self, Bench};
 use crate::run::{self, Audit, Happened};
+use crate::safe_text::SafeText;
 
 /// Audits, and gives back the exit code. An error means that nothing ran.
 pub fn run(arguments: &Run) -> Result<i32> {
     let reports = &arguments.reports;
-    let outputs = Outputs::claim(&reports.outputs(), reports.junit_profile.into())?;
+    let mut outputs = Outputs::claim(
+        &reports.outputs(),
+        reports.junit_profile.into(),
+        arguments.attest.as_deref(),
+    )?;
     let (library, cases) = select(&arguments.selection)?;
     let project = project(arguments.config.as_deref())?;
     let mut sandboxes = sandboxes(arguments, project.as_ref())?;
@@ -43,24 +50,27 @@ pub fn run(arguments: &Run) -> Result<i32> {
         try_what_was_named(sandbox, &arguments.selection, &cases);
         check(sandbox)?;
     }
+    let attest = outputs
+        .attest
+        .take()
+        .map(|file| Attest::take_down(file, &sandboxes, project.as_ref()))
+        .transpose()?;
     let repeat = sandboxes
         .iter()
         .map(|sandbox| repeat::of_run(arguments, &sandbox.name))
         .collect();
     let quick = !arguments.launcher.is_empty();
     let rules = arguments.gating.rules(project.as_ref(), quick, &library)?;
+    let range = project.map(|project| project.range).unwrap_or_default();
     let plan = Plan {
-        library,
-        cases,
+        attest,
         selection: selected_by(&arguments.selection),
-        sandboxes,
         repeat,
-        range: project.map(|project| project.range).unwrap_or_default(),
-        only_weakened: false,
         jobs: arguments.jobs.map(usize::from),
         fresh: arguments.fresh,
         retries: arguments.retries,
         outputs,
+        ..Plan::new(library, cases, sandboxes, range)
     };
     let decide = |report: &mut Report, caught| gate::settle(report, &rules, caught);
     carry_out(plan, decide, human::write)
@@ -68,7 +78,7 @@ pub fn run(arguments: &Run) -> Result<i32> {
 
 /// Tries every case in a sandbox that lacks just what the case names: each has to come out ESCAPED.
 pub fn prove(arguments: &Prove) -> Result<i32> {
-    let outputs = Outputs::claim(&arguments.outputs(), Profile::default())?;
+    let outputs = Outputs::claim(&arguments.outputs(), Profile::default(), None)?;
     let (library, cases) = select(&arguments.selection)?;
     let project = project(arguments.config.as_deref())?;
     let base = config::find(project.as_ref(), &arguments.sandbox)?;
@@ -104,18 +114,13 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
         .iter()
         .map(|sandbox| repeat::of_prove(arguments, &sandbox.without))
         .collect();
+    let range = project.map(|project| project.range).unwrap_or_default();
     let plan = Plan {
-        library,
-        cases,
         selection: selected_by(&arguments.selection),
-        sandboxes,
         repeat,
-        range: project.map(|project| project.range).unwrap_or_default(),
         only_weakened: true,
-        jobs: None,
-        fresh: false,
-        retries: None,
         outputs,
+        ..Plan::new(library, cases, sandboxes, range)
     };
     // The gate speaks of sandboxes that are meant to hold; these are meant to fail.
     let decide = |report: &mut Report, caught: Option<Interrupted>| {
@@ -147,17 +152,18 @@ pub fn clean() -> Result<i32> {
         Err(error) => left.push(format!("the container engine was not looked at: {error}")),
     }
     if !removed.is_empty() {
-        println!("removed from the container engine: {}", removed.join(", "));
+        let removed = SafeText::line(removed.join(", "));
+        println!("removed from the container engine: {removed}");
     }
     for what in &left {
-        eprintln!("warning: {what}");
+        eprintln!("warning: {}", SafeText::line(what));
     }
     match reaped.len() {
         0 if removed.is_empty() && left.is_empty() => println!("nothing was left behind"),
         0 => {}
         count => println!(
             "removed what {count} ended runs had left: {}",
-            reaped.join(", ")
+            SafeText::line(reaped.join(", "))
         ),
     }
     Ok(match left.is_empty() {
@@ -167,36 +173,92 @@ pub fn clean() -> Result<i32> {
 }
 
 /// Everything that is known before anything runs.
-struct Plan {
+pub(crate) struct Plan {
+    attest: Option<Attest>,
     library: Library,
-    cases: Vec<Case>,
+    /// The cases that may be tried.
+    pub(crate) cases: Vec<Case>,
     selection: Vec<String>,
-    sandboxes: Vec<Sandbox>,
+    /// The sandboxes that they are tried in.
+    pub(crate) sandboxes: Vec<Sandbox>,
     /// What to say so that each sandbox is audited again.
-    repeat: Vec<Vec<String>>,
+    pub(crate) repeat: Vec<Vec<String>>,
     range: RangeConfig,
     only_weakened: bool,
+    /// Only these trials, by the names of sandbox and case; `None`: all.
+    chosen: Option<BTreeSet<(String, String)>>,
     jobs: Option<usize>,
     fresh: bool,
     retries: Option<u32>,
+    /// Nothing is told while it runs.
+    pub(crate) quiet: bool,
     outputs: Outputs,
+}
+
+impl Plan {
+    /// These cases in these sandboxes, and no report file.
+    pub(crate) fn new(
+        library: Library,
+        cases: Vec<Case>,
+        sandboxes: Vec<Sandbox>,
+        range: RangeConfig,
+    ) -> Self {
+        Self {
+            attest: None,
+            library,
+            cases,
+            selection: Vec::new(),
+            repeat: vec![Vec::new(); sandboxes.len()],
+            sandboxes,
+            range,
+            only_weakened: false,
+            chosen: None,
+            jobs: None,
+            fresh: false,
+            retries: None,
+            quiet: same_stream(),
+            outputs: Outputs::default(),
+        }
+    }
+
+    /// Only these trials, by the names of sandbox and case. Call it before `repeat` is set.
+    pub(crate) fn choose(&mut self, chosen: BTreeSet<(String, String)>) {
+        self.sandboxes
+            .retain(|sandbox| chosen.iter().any(|(name, _)| *name == sandbox.name));
+        self.cases
+            .retain(|case| chosen.iter().any(|(_, id)| *id == case.id));
+        self.chosen = Some(chosen);
+    }
+
+    /// The trials that would be made on this machine, and why some would not: it is measured as for an audit.
+    pub(crate) fn planned(&self) -> Result<Vec<Planned>> {
+        runtime()?.block_on(async {
+            let bench = Bench::open(&self.cases, &self.sandboxes, &self.range)?;
+            needs_a_cgroup(&self.sandboxes, &bench)?;
+            Ok(plan::plan(&self.cases, &self.sandboxes, &bench.machine))
+        })
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")
 }
 
 /// How long an audit waits for another one in the same network. Then it goes on, and says what it could not decide.
 const TURN: Duration = Duration::from_secs(600);
 
-fn carry_out(
-    plan: Plan,
+/// Makes the audit, whose cases and sandboxes it takes, and gives back its report with what was decided by it.
+pub(crate) fn perform(
+    plan: &mut Plan,
     decide: impl FnOnce(&mut Report, Option<Interrupted>),
-    tell: impl FnOnce(&Report, &mut dyn Write, Style) -> io::Result<()>,
-) -> Result<i32> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("start the runtime")?;
+) -> Result<Report> {
+    let runtime = runtime()?;
     let began = (SystemTime::now(), Instant::now());
     let report = runtime.block_on(async {
-        let mut signals = Signals::listen().context("listen for signals")?;
+        let mut listening = Signals::listen().context("listen for signals")?;
         let mut before = None;
         let turn = async {
             match plan.sandboxes.iter().any(Sandbox::has_an_engines_network) {
@@ -210,7 +272,7 @@ fn carry_out(
             }
         };
         let _turn = tokio::select! {
-            signal = signals.next() => { before = Some(signal); None }
+            signal = listening.next() => { before = Some(signal); None }
             turn = turn => turn,
         };
         let bench = Bench::open(&plan.cases, &plan.sandboxes, &plan.range)?;
@@ -220,12 +282,13 @@ fn carry_out(
             only_weakened: plan.only_weakened,
             fresh: plan.fresh,
             retries: plan.retries,
-            cases: plan.cases,
-            sandboxes: plan.sandboxes,
-            range: plan.range,
+            chosen: plan.chosen.take(),
+            cases: std::mem::take(&mut plan.cases),
+            sandboxes: std::mem::take(&mut plan.sandboxes),
+            range: std::mem::take(&mut plan.range),
         };
         let style = terminal::style(&io::stderr());
-        let mut live = match same_stream() {
+        let mut live = match plan.quiet {
             true => Live::quiet(),
             false => Live::new(io::stderr().is_terminal(), style),
         };
@@ -243,21 +306,40 @@ fn carry_out(
                     Happened::Trial(trial) => Event::TrialDone(trial),
                 });
             },
-            signals.first(before, &mut caught),
+            listening.first(before, &mut caught),
         )
         .await?;
         live.finish();
-        let mut report = report(outcome, &plan.library, plan.selection, plan.repeat, began);
+        let mut report = report(
+            outcome,
+            &plan.library,
+            std::mem::take(&mut plan.selection),
+            std::mem::take(&mut plan.repeat),
+            began,
+        );
         decide(&mut report, caught);
         anyhow::Ok(report)
     })?;
     drop(runtime);
+    Ok(report)
+}
+
+fn carry_out(
+    mut plan: Plan,
+    decide: impl FnOnce(&mut Report, Option<Interrupted>),
+    tell: impl FnOnce(&Report, &mut dyn Write, Style) -> io::Result<()>,
+) -> Result<i32> {
+    let report = perform(&mut plan, decide)?;
+    signals::leave_at_the_next("the sandboxes are gone, and not every report was written");
     let style = terminal::style(&io::stdout());
+    let attested = plan
+        .attest
+        .map(|attest| attest.write(&report, &plan.library));
     let unwritten = plan
         .outputs
         .write(&report, |report, out| tell(report, out, style));
     let mut code = report.exit_code;
-    for error in unwritten {
+    for error in attested.and_then(Result::err).into_iter().chain(unwritten) {
         eprint!("{}", terminal::complaint(&error));
         // What was decided stands; but what nobody can read holds nothing.
         if code == exit_code::HELD {
@@ -328,7 +410,7 @@ fn select(selection: &Selection) -> Result<(Library, Vec<Case>)> {
     Ok((library, cases))
 }
 
-fn project(given: Option<&Path>) -> Result<Option<Project>> {
+pub(super) fn project(given: Option<&Path>) -> Result<Option<Project>> {
     match given {
         Some(path) => Ok(Some(pin::load(path)?)),
         None if Path::new(config::FILE_NAME).is_file() => {
@@ -403,7 +485,7 @@ fn try_what_was_named(sandbox: &mut Sandbox, selection: &Selection, cases: &[Cas
 }
 
 /// What can be known to be missing before anything runs.
-fn check(sandbox: &Sandbox) -> Result<()> {
+pub(crate) fn check(sandbox: &Sandbox) -> Result<()> {
     if let Some(rootfs) = &sandbox.settings.rootfs {
         check_rootfs(sandbox, rootfs)?;
     }

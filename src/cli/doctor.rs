@@ -307,6 +307,7 @@ async fn start(bench: &Bench, library: &Library, sandbox: &Sandbox) -> Finding {
         );
     }
     let audit = Audit {
+        chosen: None,
         cases,
         sandboxes: vec![sandbox.clone()],
         range: RangeConfig::default(),
@@ -330,6 +331,7 @@ async fn start(bench: &Bench, library: &Library, sandbox: &Sandbox) -> Finding {
 
 fn skipped(bench: &Bench, cases: Vec<Case>, sandbox: &Sandbox) -> Vec<Skipped> {
     let audit = Audit {
+        chosen: None,
         cases,
         sandboxes: vec![sandbox.clone()],
         range: RangeConfig::default(),

@@ -1,6 +1,7 @@
 //! Arguments, wiring, opening files.
 
 pub mod args;
+pub mod attest;
 pub mod audit;
 pub mod baseline;
 pub mod canary;
@@ -21,6 +22,7 @@ pub mod proof;
 pub mod repeat;
 pub mod signals;
 pub mod terminal;
+pub mod verify;
 pub mod waive;
 
 use std::io::{self, Write};
@@ -58,6 +60,7 @@ pub fn main() -> i32 {
         Command::Baseline(command) => baseline::baseline(command),
         Command::Diff(arguments) => diff::compare(arguments),
         Command::Waive(waive) => waive::waive(waive),
+        Command::Verify(arguments) => verify::verify(arguments),
         Command::Clean => audit::clean(),
         Command::Canary(arguments) => canary::serve(arguments),
         Command::Init(init) => init::init(init),

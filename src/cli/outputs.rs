@@ -86,8 +86,10 @@ pub fn help() -> String {
 }
 
 /// The reports of a run, with their files claimed: no mistake may leave an older run's report standing for this one's.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outputs {
+    /// The record's, which others write.
+    pub attest: Option<ReportFile>,
     files: Vec<(&'static Format, ReportFile)>,
     stdout: Option<&'static Format>,
     profile: Profile,
@@ -95,7 +97,7 @@ pub struct Outputs {
 
 impl Outputs {
     /// Claims every file, or says of each that cannot be had why.
-    pub fn claim(wanted: &[Output], profile: Profile) -> Result<Self> {
+    pub fn claim(wanted: &[Output], profile: Profile, attest: Option<&Path>) -> Result<Self> {
         let mut paths = Vec::new();
         let (mut formats, mut stdout) = (Vec::new(), None);
         for output in wanted {
@@ -110,8 +112,9 @@ impl Outputs {
                 ),
             }
         }
-        let files = claim_all(paths).map_err(super::audit::all_of)?;
+        let mut files = claim_all(paths.into_iter().chain(attest)).map_err(super::audit::all_of)?;
         Ok(Self {
+            attest: attest.and_then(|_| files.pop()),
             files: formats.into_iter().zip(files).collect(),
             stdout,
             profile,
@@ -189,7 +192,7 @@ mod tests {
     #[test]
     fn two_reports_do_not_share_a_place() {
         let twice = ["json=-", "junit=-"].map(|text| parse(text).expect("parsed"));
-        let error = Outputs::claim(&twice, Profile::Rich).expect_err("refused");
+        let error = Outputs::claim(&twice, Profile::Rich, None).expect_err("refused");
         assert!(
             error
                 .to_string()
@@ -198,7 +201,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("report");
         let same = ["json", "junit"].map(|format| Output::file(format, &path).expect("there"));
-        let error = Outputs::claim(&same, Profile::Rich).expect_err("refused");
+        let error = Outputs::claim(&same, Profile::Rich, None).expect_err("refused");
         assert!(error.to_string().contains("same file"), "{error}");
     }
 }

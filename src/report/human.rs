@@ -30,6 +30,18 @@ pub fn write(report: &Report, out: &mut dyn Write, style: Style) -> io::Result<(
     summary(page, report)
 }
 
+/// What is told of one trial that went wrong: what happened, the evidence, why it matters, what to do.
+pub fn told(report: &Report, trial: &Trial, style: Style) -> String {
+    let mut out = Vec::new();
+    let page = &mut Page {
+        out: &mut out,
+        style,
+    };
+    // Writing to a Vec cannot fail.
+    let _ = finding::write_trial(page, trial, report);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 /// Writes what the gate has to say, for a command that has nothing else to tell.
 pub fn remarks(remarks: &[Remark], out: &mut dyn Write, style: Style) -> io::Result<()> {
     gate::write(&mut Page { out, style }, remarks)

@@ -16,6 +16,7 @@ mod trial;
 mod watch;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::future::Future;
 
 use anyhow::Result;
@@ -41,6 +42,8 @@ pub struct Audit {
     pub range: RangeConfig,
     /// Only the cases whose `[weakened]` set is the one that the sandbox lacks: what `prove` tries.
     pub only_weakened: bool,
+    /// Only these trials, by the names of sandbox and case; `None`: all.
+    pub chosen: Option<BTreeSet<(String, String)>>,
     /// How many short trials at a time.
     pub jobs: usize,
     /// A sandbox of its own for every case, also for those that only look.
@@ -66,6 +69,12 @@ impl Audit {
         let mut planned = plan::plan(&self.cases, &self.sandboxes, &bench.machine);
         if self.only_weakened {
             planned.retain(|trial| proves(&self.cases[trial.case], &self.sandboxes[trial.sandbox]));
+        }
+        if let Some(chosen) = &self.chosen {
+            planned.retain(|trial| {
+                let sandbox = self.sandboxes[trial.sandbox].name.clone();
+                chosen.contains(&(sandbox, self.cases[trial.case].id.clone()))
+            });
         }
         planned
     }
@@ -202,11 +211,7 @@ fn proves(case: &Case, sandbox: &Sandbox) -> bool {
     let set = case.weakened.for_backend(sandbox.backend.name());
     case.expect == Expect::Blocked
         && !set.is_empty()
-        && set
-            .iter()
-            .copied()
-            .collect::<std::collections::BTreeSet<_>>()
-            == sandbox.without
+        && set.iter().copied().collect::<BTreeSet<_>>() == sandbox.without
 }
 
 /// Whether the attempt itself takes no time to speak of: what the benchmark measures.

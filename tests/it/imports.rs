@@ -64,6 +64,11 @@ const MAP: &[(&str, &str, &[&str])] = &[
             "verdict",
         ],
     ),
+    (
+        "record",
+        "report to a statement for others, and back",
+        &["case", "config", "diag", "exit_code", "report", "verdict"],
+    ),
     // What touches the host.
     ("host", "cgroups, /proc, the run's folder", &["evidence"]),
     ("range", "canaries", &["case", "evidence"]),
@@ -97,10 +102,30 @@ const MAP: &[(&str, &str, &[&str])] = &[
             "exit_code",
             "gate",
             "host",
+            "plan",
             "protection",
             "range",
+            "record",
             "report",
             "run",
+            "safe_text",
+            "verdict",
+        ],
+    ),
+    (
+        "test",
+        "an audit as `cargo test`",
+        &[
+            "case",
+            "cli",
+            "config",
+            "diag",
+            "exit_code",
+            "gate",
+            "hidden",
+            "plan",
+            "record",
+            "report",
             "safe_text",
             "verdict",
         ],
@@ -108,7 +133,7 @@ const MAP: &[(&str, &str, &[&str])] = &[
 ];
 
 /// These decide or are data: no clock of the host, no process, no socket, no runtime.
-const PURE: [&str; 10] = [
+const PURE: [&str; 11] = [
     "protection",
     "exit_code",
     "verdict",
@@ -118,6 +143,7 @@ const PURE: [&str; 10] = [
     "gate",
     "safe_text",
     "report",
+    "record",
     "case",
 ];
 

@@ -150,6 +150,7 @@ fn our_arguments(line: &str) -> Vec<Vec<String>> {
             let word = rest.split(' ').next()?;
             [
                 "run", "prove", "list", "explain", "lint", "clean", "waive", "baseline", "diff",
+                "verify",
             ]
             .contains(&word)
             .then(|| [vec!["escape-audit".to_owned()], words(rest)].concat())

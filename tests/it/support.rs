@@ -188,10 +188,11 @@ impl Audit {
         let file = |name: &str| reports.path().join(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_escape-audit"));
         command.arg(word);
-        if matches!(word, "run" | "prove") {
+        let given = |flag: &str| arguments.contains(&flag);
+        if matches!(word, "run" | "prove") && !given("--json") {
             command.arg("--json").arg(file("report.json"));
         }
-        if word == "run" {
+        if word == "run" && !given("--junit") {
             command.arg("--junit").arg(file("report.xml"));
         }
         command

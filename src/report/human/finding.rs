@@ -32,7 +32,7 @@ pub(super) fn write_all(page: &mut Page<'_>, report: &Report) -> io::Result<()> 
     Ok(())
 }
 
-fn write_trial(page: &mut Page<'_>, trial: &Trial, report: &Report) -> io::Result<()> {
+pub(super) fn write_trial(page: &mut Page<'_>, trial: &Trial, report: &Report) -> io::Result<()> {
     let (case, judgement) = (&trial.source, &trial.judgement);
     let sandbox = SafeText::line(&trial.sandbox);
     let place = format!(
