@@ -33,6 +33,8 @@ struct Draft {
     active: usize,
     /// What was seen, for the one who called.
     said: Vec<String>,
+    /// Services that are meant to be audited, and cannot be yet: `escape-audit run` refuses them, and says the same.
+    unread: Vec<String>,
 }
 
 /// A service of a Compose file, or what is wrong with it.
@@ -65,8 +67,15 @@ pub fn init(arguments: &Init) -> Result<i32> {
     for line in &draft.said {
         println!("  {}", SafeText::line(line));
     }
-    println!("next: `escape-audit run`, in the folder of that file");
-    Ok(exit_code::HELD)
+    if draft.unread.is_empty() {
+        println!("next: `escape-audit run`, in the folder of that file");
+        return Ok(exit_code::HELD);
+    }
+    for line in &draft.unread {
+        println!("{}", SafeText::line(line));
+    }
+    println!("next: correct that, then `escape-audit run`; until then it refuses to run");
+    Ok(exit_code::UNDECIDED)
 }
 
 /// Looks around, and drafts a section for all that is found.
@@ -172,17 +181,21 @@ async fn services(
             pin,
         });
     }
-    let looks = |found: &Found| {
-        found
-            .service
-            .as_ref()
-            .is_ok_and(|service| is_for_code(&found.name, service))
+    // What cannot be read is audited all the same, and refused: left out in silence, something else would be green for it.
+    let looks = |found: &Found| match &found.service {
+        Ok(service) => is_for_code(&found.name, service),
+        Err(_) => is_named_so(&found.name),
     };
     let any = all.iter().any(looks);
     let (mut audited, mut aside) = (Vec::new(), Vec::new());
     for found in &all {
-        let readable = found.service.is_ok();
-        let chosen = readable && (looks(found) || !any);
+        let chosen = looks(found) || !any;
+        if let (true, Err(mistakes)) = (chosen, &found.service) {
+            for mistake in mistakes.iter() {
+                let (name, message, help) = (&found.name, &mistake.message, &mistake.help);
+                draft.unread.push(format!("{name} cannot be audited yet: {message}; {help}"));
+            }
+        }
         let section = section(name, found, docker_host, chosen);
         draft.sections.push(section);
         draft.active += usize::from(chosen);
@@ -208,8 +221,8 @@ async fn held(engine: &Engine, image: Option<&str>) -> Option<Pin> {
     asked.ok().and_then(Result::ok).flatten()
 }
 
-/// Words in the name of a service or its image, and settings that nobody gives to anything else.
-fn is_for_code(name: &str, service: &Service) -> bool {
+/// What those are called that run others' code.
+fn is_named_so(name: &str) -> bool {
     const WORDS: [&str; 12] = [
         "sandbox",
         "runner",
@@ -224,10 +237,14 @@ fn is_for_code(name: &str, service: &Service) -> bool {
         "jupyter",
         "kernel",
     ];
-    let image = service.image.as_deref().unwrap_or_default();
-    let says = |word: &&str| name.contains(*word) || image.contains(*word);
+    WORDS.iter().any(|word| name.contains(word))
+}
+
+/// Words in the name of a service or its image, and settings that nobody gives to anything else.
+fn is_for_code(name: &str, service: &Service) -> bool {
     let settings = &service.settings;
-    WORDS.iter().any(says)
+    is_named_so(name)
+        || service.image.as_deref().is_some_and(is_named_so)
         || settings.network_mode == NetworkMode::None
         || (settings.no_new_privileges && settings.capabilities.is_empty())
 }

@@ -10,7 +10,7 @@ use super::compose_table::{Converted, Converter};
 use super::docker;
 use super::image;
 use super::keys::{KEYS, SANDBOX};
-use super::model::{BackendKind, Image, Sandbox, Settings};
+use super::model::{BackendKind, Deployed, Image, Sandbox, Settings};
 use super::parse::Look;
 use super::settings::{one, settings};
 use crate::diag::schema::{Reader, View};
@@ -85,6 +85,10 @@ pub fn sandbox(reader: &mut Reader<'_>, view: &View<'_, '_>, sandbox: &mut Sandb
             sandbox.notes.extend(service.notes.iter().cloned());
             sandbox.settings = service.settings.clone();
             sandbox.settings.image = pinned(reader, view, &service);
+            sandbox.settings.deployed = service.image.as_ref().map(|name| Deployed {
+                name: name.clone(),
+                built: service.built,
+            });
         }
     }
     sandbox.settings.engine = one(reader, view, "docker_host", docker::engine);

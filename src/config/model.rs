@@ -87,6 +87,9 @@ pub struct RangeConfig {
 pub struct Settings {
     /// `docker`: what the container is made of. A valid sandbox of that backend has one.
     pub image: Option<Image>,
+    /// `docker`: what whoever deploys the sandbox calls its image, where a Compose file says so.
+    #[serde(skip)]
+    pub deployed: Option<Deployed>,
     /// `docker`: the engine's runtime by its name; `None`: the engine's default.
     pub runtime: Option<String>,
     /// `docker`: where the engine listens, `unix:///…` or `tcp://…` (`docker_host`); `None`: as the environment or the
@@ -255,6 +258,15 @@ impl fmt::Display for User {
     }
 }
 
+/// The image of a Compose service by its own name, which may mean another image than the one that is pinned beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Deployed {
+    /// `python:3.12-slim`, or the name that Compose gives to what it builds.
+    pub name: String,
+    /// Compose builds it: a registry's image of that name is a stranger's.
+    pub built: bool,
+}
+
 /// What a container is made of. A report holds it as the user writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Image {
@@ -385,6 +397,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             image: None,
+            deployed: None,
             runtime: None,
             engine: None,
             rootfs: None,

@@ -104,8 +104,13 @@ impl Plants {
     /// run's own folder, which other users may enter, and which outlives the plants.
     ///
     /// `watched` are the paths that the cases will look at: a decoy is put at each that lies in a home folder, and the
-    /// user's own file there counts as a secret.
-    pub fn plant(run_dir: &Path, watched: &[String]) -> io::Result<Self> {
+    /// user's own file there counts as a secret. `given` is what sandboxes are given as their environment: what of it looks
+    /// like a secret is one.
+    pub fn plant(
+        run_dir: &Path,
+        watched: &[String],
+        given: &[(String, String)],
+    ) -> io::Result<Self> {
         let run_dir = fs::canonicalize(run_dir)?;
         let mut journal = Journal::open(&run_dir)?;
         let home = run_dir.join("home");
@@ -150,7 +155,7 @@ impl Plants {
         for folder in plants.drop_dirs.clone() {
             plants.add(&mut journal, folder.join(unique()), Family::Host, 0o644);
         }
-        plants.learn(watched);
+        plants.learn(watched, given);
         Ok(plants)
     }
 
@@ -315,7 +320,7 @@ impl Plants {
     }
 
     /// All secrets, decoys first.
-    fn learn(&mut self, watched: &[String]) {
+    fn learn(&mut self, watched: &[String], given: &[(String, String)]) {
         let decoy = |name: String, value: &str| Secret {
             name,
             value: value.as_bytes().to_vec(),
@@ -329,7 +334,7 @@ impl Plants {
         let own = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
-        all.extend(secrets::of_environment(own));
+        all.extend(secrets::of_environment(own.chain(given.iter().cloned())));
         all.extend(secrets::of_paths(watched, &self.homes));
         all.extend(secrets::of_host());
         self.secrets = all;
@@ -427,7 +432,7 @@ mod tests {
     fn plants() -> (tempfile::TempDir, Plants) {
         let run = tempfile::tempdir().unwrap();
         let watched = ["{home}/.ssh/id_ed25519", "{home}/.config/new/deep.db"].map(String::from);
-        let plants = Plants::plant(run.path(), &watched).unwrap();
+        let plants = Plants::plant(run.path(), &watched, &[]).unwrap();
         (run, plants)
     }
 
@@ -484,7 +489,7 @@ mod tests {
             .to_string_lossy()
             .into_owned();
         fs::write(&path, "a token of the team").unwrap();
-        let plants = Plants::plant(run.path(), std::slice::from_ref(&path)).unwrap();
+        let plants = Plants::plant(run.path(), std::slice::from_ref(&path), &[]).unwrap();
         let hash = secret_hash("n", b"a token of the team");
         let found = plants.match_secret("n", &hash).unwrap();
         assert!(found.real && found.name == path && plants.knows(&path));

@@ -106,7 +106,11 @@ impl Bench {
         let here = here
             .transpose()
             .context("open the range in this machine's network")?;
-        let plants = Plants::plant(&dir.path, &watched(cases))
+        let given: Vec<(String, String)> = sandboxes
+            .iter()
+            .flat_map(|sandbox| sandbox.settings.environment.iter().cloned())
+            .collect();
+        let plants = Plants::plant(&dir.path, &watched(cases), &given)
             .map_err(|error| no_room("plant the canary files", &dir.path, &error))?;
         let root = nix::unistd::geteuid().is_root();
         let set_uid_dir = if root { dir.for_set_uid() } else { None };

@@ -219,7 +219,7 @@ fn an_image_that_is_not_the_one_is_refused() {
     on_a_runtime(async {
         let engine = Engine::open(None).await.unwrap();
         let refused = async |image: Image| {
-            let resolved = image::resolve(&engine, &image, &mut |_| {}).await;
+            let resolved = image::resolve(&engine, &image, None, &mut |_| {}).await;
             resolved.expect_err("refused").code
         };
         let registry = "127.0.0.1:5000/escape-audit-test/busybox";
@@ -236,7 +236,7 @@ fn an_image_that_is_not_the_one_is_refused() {
         assert_eq!(refused(foreign).await, "image-architecture");
         let busybox = image_id("BUSYBOX_DIGEST");
         let (name, digest) = busybox.rsplit_once('@').unwrap();
-        let facts = image::resolve(&engine, &pinned(name, digest.into()), &mut |_| {}).await;
+        let facts = image::resolve(&engine, &pinned(name, digest.into()), None, &mut |_| {}).await;
         let facts = facts.unwrap();
         assert_eq!(facts.id, image_id("BUSYBOX_ID"));
         assert!(facts.repo_digests.contains(&busybox), "{facts:?}");
@@ -293,7 +293,7 @@ fn what_a_registry_answers_is_told_apart() {
             let digest = format!("sha256:{}", "1".repeat(64));
             let reference = format!("127.0.0.1:{}/a/b@{digest}", registry(status, body));
             let image = Image::Digest { reference, digest };
-            let error = image::resolve(&engine, &image, &mut |_| {}).await;
+            let error = image::resolve(&engine, &image, None, &mut |_| {}).await;
             let error = error.expect_err("refused");
             assert_eq!(error.code, code, "{status}: {error}");
             assert!(error.help.is_some(), "{error}");

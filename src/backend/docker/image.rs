@@ -10,6 +10,7 @@ use super::engine::{Engine, as_images_say};
 use super::pull::pull;
 use crate::backend::BackendError;
 use crate::config::Image;
+use crate::config::model::Deployed;
 
 /// What the engine says of the image.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -107,12 +108,14 @@ pub fn with_algorithm(id: &str) -> String {
 pub async fn resolve(
     engine: &Engine,
     image: &Image,
+    deployed: Option<&Deployed>,
     progress: &mut dyn FnMut(&str),
 ) -> Result<ImageFacts, BackendError> {
     let name = name(image);
     let facts = match inspect(engine, &name).await? {
         Some(facts) => facts,
         None if matches!(image, Image::Id(_)) => return Err(not_there(image)),
+        None if deployed.is_some_and(|deployed| deployed.built) => return Err(not_built(image)),
         None => {
             pull(engine, &name, progress).await?;
             inspect(engine, &name)
@@ -122,7 +125,50 @@ pub async fn resolve(
     };
     verify(image, &facts)?;
     fits(engine, image, &facts)?;
+    if let Some(deployed) = deployed {
+        is_deployed(engine, image, deployed, &facts).await?;
+    }
     Ok(facts)
+}
+
+/// What is pinned has to be what is deployed. By name, the engine that deploys it may hold another image by now; one that is
+/// pinned by its id alone has to be there under that name, for nothing else ties the two together.
+async fn is_deployed(
+    engine: &Engine,
+    image: &Image,
+    deployed: &Deployed,
+    facts: &ImageFacts,
+) -> Result<(), BackendError> {
+    let name = match deployed.name.contains('@') || has_tag(&deployed.name) {
+        true => deployed.name.clone(),
+        false => format!("{}:latest", deployed.name),
+    };
+    match inspect(engine, &name).await? {
+        Some(there) if there.id == facts.id => Ok(()),
+        Some(there) => {
+            let text = format!(
+                "the service's image `{name}` is {} on this engine, and what is pinned, `{image}`, is {}",
+                there.id, facts.id
+            );
+            Err(BackendError::new("digest-mismatch", text)
+                .help("`escape-audit pin` pins what is deployed now; nothing was run"))
+        }
+        None if matches!(image, Image::Id(_)) => {
+            let text = format!(
+                "the service's image `{name}` is not on this engine: nothing shows that it is what is pinned, `{image}`"
+            );
+            Err(BackendError::new("image-missing", text)
+                .help("build or pull it, and then `escape-audit pin`"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn not_built(image: &Image) -> BackendError {
+    let text = format!("the engine has no image `{image}`, and the service builds it");
+    BackendError::new("image-missing", text).help(
+        "build it first (`docker compose build`): a registry's image of that name would be a stranger's",
+    )
 }
 
 /// What the engine is asked for: by digest without the tag, which says nothing beside it.

@@ -38,6 +38,7 @@ pub struct Docker {
     /// The probe's file here, and the volume with its set-uid copy once one was asked for.
     file: PathBuf,
     set_uid: tokio::sync::OnceCell<spec::Delivery>,
+    name: String,
     word: String,
     run: String,
     seccomp_profile: Option<String>,
@@ -63,7 +64,10 @@ impl Docker {
         let seccomp_profile = profile(settings)?;
         let engine = Engine::open(settings.engine.as_deref()).await?;
         let swept = sweep(&engine.docker, Which::Dead).await?;
-        let image = image::resolve(&engine, image, &mut |line| (opening.progress)(line)).await?;
+        let image = image::resolve(&engine, image, settings.deployed.as_ref(), &mut |line| {
+            (opening.progress)(line)
+        })
+        .await?;
         let word = word(&sandbox.name);
         let docker = &engine.docker;
         let probe = probe::deliver(docker, &image.id, opening.run, &word, opening.probe).await;
@@ -77,6 +81,7 @@ impl Docker {
             probe,
             file: opening.probe.to_owned(),
             set_uid: tokio::sync::OnceCell::new(),
+            name: sandbox.name.clone(),
             word,
             on_a_bridge,
             run: opening.run.to_owned(),
@@ -227,7 +232,8 @@ impl Docker {
             },
         );
         let mut first = self.in_force.borrow_mut();
-        if first.is_empty() {
+        // The unrestricted container in which cases are shown to be able is another sandbox.
+        if first.is_empty() && launch.sandbox.name == self.name {
             *first = found.listed;
         }
         found.weaker
