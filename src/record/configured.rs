@@ -91,7 +91,7 @@ impl Configured {
 
 /// The members of what is written as an object.
 fn members(value: &impl serde::Serialize) -> Map<String, Value> {
-    match serde_json::to_value(value) {
+    match serde_json::to_value(value).map(canonical::plain) {
         Ok(Value::Object(members)) => members,
         _ => Map::new(),
     }
