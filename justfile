@@ -15,7 +15,7 @@ test *ARGS:
 bench *ARGS:
     cargo bench --locked {{ ARGS }}
 
-# formatting, clippy, documentation, licences, shell scripts
+# formatting, clippy, documentation, licences, shell scripts, workflows
 lint:
     .ci/run lint
 

@@ -14,7 +14,7 @@ use super::outputs::Outputs;
 use super::pin;
 use super::proof::Proof;
 use super::repeat;
-use super::signals::Signals;
+use super::signals::{self, Signals};
 use super::terminal;
 use crate::backend::command::find_program;
 use crate::backend::docker;
@@ -32,6 +32,7 @@ use crate::report::live::{Event, Live};
 use crate::report::{Report, Style, Summary, Tool, human};
 use crate::run::bench::{self, Bench};
 use crate::run::{self, Audit, Happened};
+use crate::safe_text::SafeText;
 
 /// Audits, and gives back the exit code. An error means that nothing ran.
 pub fn run(arguments: &Run) -> Result<i32> {
@@ -151,17 +152,18 @@ pub fn clean() -> Result<i32> {
         Err(error) => left.push(format!("the container engine was not looked at: {error}")),
     }
     if !removed.is_empty() {
-        println!("removed from the container engine: {}", removed.join(", "));
+        let removed = SafeText::line(removed.join(", "));
+        println!("removed from the container engine: {removed}");
     }
     for what in &left {
-        eprintln!("warning: {what}");
+        eprintln!("warning: {}", SafeText::line(what));
     }
     match reaped.len() {
         0 if removed.is_empty() && left.is_empty() => println!("nothing was left behind"),
         0 => {}
         count => println!(
             "removed what {count} ended runs had left: {}",
-            reaped.join(", ")
+            SafeText::line(reaped.join(", "))
         ),
     }
     Ok(match left.is_empty() {
@@ -256,7 +258,7 @@ pub(crate) fn perform(
     let runtime = runtime()?;
     let began = (SystemTime::now(), Instant::now());
     let report = runtime.block_on(async {
-        let mut signals = Signals::listen().context("listen for signals")?;
+        let mut listening = Signals::listen().context("listen for signals")?;
         let mut before = None;
         let turn = async {
             match plan.sandboxes.iter().any(Sandbox::has_an_engines_network) {
@@ -270,7 +272,7 @@ pub(crate) fn perform(
             }
         };
         let _turn = tokio::select! {
-            signal = signals.next() => { before = Some(signal); None }
+            signal = listening.next() => { before = Some(signal); None }
             turn = turn => turn,
         };
         let bench = Bench::open(&plan.cases, &plan.sandboxes, &plan.range)?;
@@ -304,7 +306,7 @@ pub(crate) fn perform(
                     Happened::Trial(trial) => Event::TrialDone(trial),
                 });
             },
-            signals.first(before, &mut caught),
+            listening.first(before, &mut caught),
         )
         .await?;
         live.finish();
@@ -328,6 +330,7 @@ fn carry_out(
     tell: impl FnOnce(&Report, &mut dyn Write, Style) -> io::Result<()>,
 ) -> Result<i32> {
     let report = perform(&mut plan, decide)?;
+    signals::leave_at_the_next("the sandboxes are gone, and not every report was written");
     let style = terminal::style(&io::stdout());
     let attested = plan
         .attest

@@ -32,6 +32,7 @@ use clap::Parser;
 
 use crate::case::Library;
 use crate::exit_code;
+use crate::safe_text::SafeText;
 use args::{Arguments, Command};
 
 /// The program: reads the arguments, does what they say, and gives back the exit code.
@@ -42,7 +43,7 @@ pub fn main() -> i32 {
             let error = args::with_tip(error);
             // Help and version are no mistakes, and go to standard output.
             let mistake = error.use_stderr();
-            let _ = error.print();
+            tell(&error);
             return if mistake {
                 exit_code::USAGE
             } else {
@@ -73,6 +74,16 @@ pub fn main() -> i32 {
         let _ = write!(io::stderr(), "{}", terminal::complaint(&error));
         exit_code::USAGE
     })
+}
+
+/// Shows what clap has to say. A mistake quotes the arguments, and in a CI system one of them may come from a stranger.
+fn tell(error: &clap::Error) {
+    let plain = error.render().to_string();
+    let safe = SafeText::block(&plain);
+    let _ = match plain == safe.as_str() {
+        true => error.print(), // in colour, where there is any
+        false => write!(io::stderr(), "{safe}"),
+    };
 }
 
 fn show_list(arguments: &args::List) -> Result<i32> {

@@ -41,12 +41,17 @@ impl Signals {
             None => Some(self.next().await),
         };
         eprintln!("stopping: what runs is being cleaned up; once more to leave at once");
-        std::thread::spawn(leave_at_the_next);
+        leave_at_the_next("sandboxes may still be there; `escape-audit clean` removes them");
     }
 }
 
-/// On a thread of its own, since the first one may be waiting for a sandbox to go.
-fn leave_at_the_next() {
+/// From now on a signal ends the program at once, with this warning: a report may go into a pipe that nobody reads.
+pub fn leave_at_the_next(warning: &'static str) {
+    // On a thread of its own, since the first one may be waiting for a sandbox to go.
+    std::thread::spawn(move || leave(warning));
+}
+
+fn leave(warning: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -61,6 +66,6 @@ fn leave_at_the_next() {
             Interrupted::HangUp => exit_code::HUNG_UP,
         }
     });
-    eprintln!("left at once: sandboxes may still be there; `escape-audit clean` removes them");
+    eprintln!("left at once: {warning}");
     std::process::exit(status);
 }

@@ -89,7 +89,7 @@ impl Configured {
     }
 }
 
-/// The members of what is written as an object.
+/// The members of what is written as an object, their numbers as a record holds them.
 fn members(value: &impl serde::Serialize) -> Map<String, Value> {
     match serde_json::to_value(value).map(canonical::plain) {
         Ok(Value::Object(members)) => members,

@@ -92,7 +92,8 @@ impl Bench {
             .context("make the run's cgroup")?;
         // Whatever fails from here on, what was planted by then is removed before the folder that lists it.
         let planted = Planted(dir.path.join(plant::JOURNAL));
-        let probe = probe::install(&dir.path).context("write the probe")?;
+        let probe = probe::install(&dir.path)
+            .map_err(|error| no_room("write the probe", &dir.path, &error))?;
         let range = Range::open(&Options::new(&dir.path)).context("open the range")?;
         let has_engine = sandboxes.iter().any(|s| s.backend == BackendKind::Docker);
         let here = has_engine.then(|| {
@@ -105,14 +106,18 @@ impl Bench {
         let here = here
             .transpose()
             .context("open the range in this machine's network")?;
-        let plants = Plants::plant(&dir.path, &watched(cases)).context("plant the canary files")?;
+        let plants = Plants::plant(&dir.path, &watched(cases))
+            .map_err(|error| no_room("plant the canary files", &dir.path, &error))?;
         let root = nix::unistd::geteuid().is_root();
         let set_uid_dir = if root { dir.for_set_uid() } else { None };
         let set_uid = set_uid_dir
             .as_ref()
-            .map(|folder| probe::install_set_uid(&folder.path))
-            .transpose()
-            .context("write the set-uid copy of the probe")?;
+            .map(|folder| {
+                let what = "write the set-uid copy of the probe";
+                probe::install_set_uid(&folder.path)
+                    .map_err(|error| no_room(what, &folder.path, &error))
+            })
+            .transpose()?;
         let entry = range.entry();
         let identity = |fd: Option<&std::os::fd::OwnedFd>| {
             nix::sys::stat::fstat(fd?.as_raw_fd())
@@ -245,6 +250,15 @@ impl Bench {
             && witness.no_new_privs == self.own.no_new_privs
             && witness.seccomp == self.own.seccomp
     }
+}
+
+/// A file of the run's own that could not be written.
+fn no_room(doing: &str, folder: &Path, error: &io::Error) -> anyhow::Error {
+    let (folder, help) = (
+        folder.display(),
+        "see that there is space there, and run again",
+    );
+    anyhow::anyhow!("{doing} below {folder}: {error}\nhelp: {help}")
 }
 
 /// The paths that read-file cases look at, each once.

@@ -229,7 +229,11 @@ impl Instance<'_> {
         for error in session.running.life.trouble() {
             self.fault(error.code, error.text);
         }
-        for left in session.running.life.end().await {
+        let left = session.running.life.end().await;
+        for error in session.running.life.trouble() {
+            self.fault(error.code, error.text);
+        }
+        for left in left {
             self.fault("left-behind", left);
         }
         let records = session.records;

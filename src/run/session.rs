@@ -101,6 +101,10 @@ impl Session {
 
     /// Waits for what happens next, but not beyond `until`.
     pub async fn next(&mut self, until: Instant) -> Happening {
+        // Who prints without a pause would else never let the time run out.
+        if Instant::now() >= until {
+            return Happening::Late;
+        }
         let mut buffer = [0; 16 * 1024];
         let mut errors = [0; 4096];
         let Self {
@@ -165,5 +169,48 @@ async fn read(stream: &mut Option<Reader>, buffer: &mut [u8]) -> usize {
     match stream {
         Some(stream) => stream.read(buffer).await.unwrap_or(0),
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Life, Pending, Stop};
+
+    /// A sandbox that never ends.
+    struct Endless;
+
+    impl Life for Endless {
+        fn launcher(&self) -> Option<i32> {
+            None
+        }
+        fn ended(&mut self) -> Pending<'_, i32> {
+            Box::pin(std::future::pending())
+        }
+        fn stop(&mut self, _: Stop) -> Pending<'_, ()> {
+            Box::pin(std::future::ready(()))
+        }
+        fn end(&mut self) -> Pending<'_, Vec<String>> {
+            Box::pin(std::future::ready(Vec::new()))
+        }
+    }
+
+    #[tokio::test]
+    async fn output_without_a_pause_does_not_stop_the_clock() {
+        let running = Running {
+            stdin: None,
+            stdout: Some(Box::new(tokio::io::repeat(b'x'))),
+            stderr: Some(Box::new(tokio::io::repeat(b'\n'))),
+            init: None,
+            payload: None,
+            life: Box::new(Endless),
+        };
+        let mut session = Session::new(running, "n", 1);
+        let until = Instant::now() + Duration::from_millis(100);
+        let began = std::time::Instant::now();
+        while session.next(until).await != Happening::Late {
+            assert!(began.elapsed() < Duration::from_secs(10), "it never ends");
+        }
+        assert!(session.records.output_bytes() > 0);
     }
 }

@@ -243,3 +243,17 @@ fn numbers_and_durations_that_make_no_sense() {
         assert!(seen.err.starts_with("error: "), "{wrong:?}: {}", seen.err);
     }
 }
+
+/// An argument may come from a matrix or a branch's name, and what a mistake quotes of it stands in a CI system's log.
+#[test]
+fn no_ci_system_obeys_what_a_mistake_quotes() {
+    for value in ["##[error]forged", "x\n::error::forged", "\u{1b}[2J"] {
+        let seen = run(&["--level", value]);
+        assert_eq!(seen.status, 2, "{}", seen.err);
+        assert!(seen.err.contains("invalid value"), "{}", seen.err);
+        for line in seen.err.lines() {
+            let obeyed = line.trim_start().starts_with("::") || line.contains("##[");
+            assert!(!obeyed && !line.contains('\u{1b}'), "{value:?}: {line}");
+        }
+    }
+}

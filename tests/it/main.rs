@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod action;
 mod bad_input;
 mod baseline;
 mod bubblewrap;
@@ -13,8 +14,11 @@ mod docker_networks;
 mod docker_posts;
 mod docker_sandboxes;
 mod engine;
+mod engine_faults;
+mod fake_engine;
 mod first_steps;
 mod gate_options;
+mod hostile;
 mod imports;
 mod leftovers;
 mod main_job;
@@ -27,6 +31,8 @@ mod readme;
 mod record;
 mod reports;
 mod scenarios;
+mod signals;
 mod support;
 mod survivors;
 mod waivers;
+mod workflows;

@@ -36,7 +36,7 @@ fn documents() -> Vec<String> {
 }
 
 /// The first cells of the table whose heading is this line.
-fn first_cells(page: &str, heading: &str) -> Vec<String> {
+pub fn first_cells(page: &str, heading: &str) -> Vec<String> {
     page.lines()
         .skip_while(|line| line.trim() != heading)
         .skip(2)

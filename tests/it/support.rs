@@ -21,12 +21,13 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Whether everything is there that the test needs: `root`, `docker` (an engine with the range's images), `gvisor` (the
-/// engine's runtimes of that kind), or a program. Else it says so, aloud; where the machine is one that has to have it (the
-/// test range, CI), the test fails instead.
+/// engine's runtimes of that kind), `schemas` (what `fixtures/schemas/fetch` brings), or a program. Else it says so, aloud;
+/// where the machine is one that has to have it (the test range, CI), the test fails instead.
 pub fn have(needs: &[&str]) -> bool {
     let there = |need: &str| match need {
         "root" => nix::unistd::geteuid().is_root(),
         "docker" => engine_says("/_ping").is_some() && range_image("BUSYBOX_ID").is_some(),
+        "schemas" => cache().join("schemas/python/bin/python").is_file(),
         "gvisor" => engine_says("/info").is_some_and(|info| {
             let runtimes = ["\"runsc\":", "\"runsc-net\":"];
             runtimes.iter().all(|name| info.contains(name))
@@ -75,6 +76,16 @@ pub fn range_image(line: &str) -> Option<String> {
     list.lines().find_map(value)
 }
 
+/// What the range fetched stays here.
+pub fn cache() -> PathBuf {
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    folder("ESCAPE_AUDIT_RANGE_DIR").unwrap_or_else(|| {
+        folder("XDG_CACHE_HOME")
+            .unwrap_or_else(|| folder("HOME").unwrap_or_default().join(".cache"))
+            .join("escape-audit-range")
+    })
+}
+
 /// A launcher of `fixtures/runners`.
 pub fn runner(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -99,10 +110,10 @@ thread_local! {
 }
 
 /// One of this test's audits. Audits go on beside those of other tests, but for those of a test that has to be alone.
-struct Place(#[allow(dead_code)] Option<RwLockReadGuard<'static, ()>>);
+pub struct Place(#[allow(dead_code)] Option<RwLockReadGuard<'static, ()>>);
 
 impl Place {
-    fn take() -> Self {
+    pub fn take() -> Self {
         let first = GOING.replace(GOING.get() + 1) == 0;
         Self(first.then(|| QUIET.read().unwrap_or_else(PoisonError::into_inner)))
     }
@@ -177,10 +188,11 @@ impl Audit {
         let file = |name: &str| reports.path().join(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_escape-audit"));
         command.arg(word);
-        if matches!(word, "run" | "prove") {
+        let given = |flag: &str| arguments.contains(&flag);
+        if matches!(word, "run" | "prove") && !given("--json") {
             command.arg("--json").arg(file("report.json"));
         }
-        if word == "run" {
+        if word == "run" && !given("--junit") {
             command.arg("--junit").arg(file("report.xml"));
         }
         command

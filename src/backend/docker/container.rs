@@ -158,12 +158,18 @@ impl Container {
 
     /// Removes it, running or not, with its own volumes. Gives back what could not be removed.
     pub async fn remove(&mut self) -> Vec<String> {
+        self.removed().await.0
+    }
+
+    /// The same, with the error where the engine did not remove the container itself.
+    pub async fn removed(&mut self) -> (Vec<String>, Option<BackendError>) {
         if !std::mem::take(&mut self.there) {
-            return Vec::new();
+            return (Vec::new(), None);
         }
         let mut left = Vec::new();
         if let Err(error) = call(Phase::Remove, remove(&self.docker, &self.id)).await {
             left.push(format!("container {}: {error}", self.id));
+            return (left, Some(error));
         }
         for volume in &self.volumes {
             let seen = self.docker.inspect_volume(volume);
@@ -171,7 +177,7 @@ impl Container {
                 left.push(format!("volume {volume}"));
             }
         }
-        left
+        (left, None)
     }
 }
 
@@ -225,25 +231,35 @@ pub async fn given_up() {
 /// How often a container is asked for that somebody else removes.
 const REMOVED_YET: Duration = Duration::from_millis(50);
 
-/// Removes a container with its own volumes; one that is gone is no error. One that is being removed already is waited
-/// for: until then its mounts hold what is ours.
+/// Removes a container with its own volumes; one that is gone is no error. It is gone when the engine does not know it any
+/// more, and not when it says so: somebody else may be removing it, an answer may be cut off, and until then its mounts hold
+/// what is ours.
 pub async fn remove(docker: &Docker, id: &str) -> Result<(), Error> {
     let options = RemoveContainerOptionsBuilder::default()
         .force(true)
         .v(true)
         .build();
-    let removed = docker.remove_container(id, Some(options)).await;
-    if removed.as_ref().err().and_then(status) != Some(409) {
-        return accept(std::future::ready(removed), &[404]).await;
-    }
-    loop {
-        let asked = docker.inspect_container(id, None::<InspectContainerOptions>);
-        match asked.await {
-            Err(error) if status(&error) == Some(404) => return Ok(()),
-            Err(error) => return Err(error),
-            Ok(_) => tokio::time::sleep(REMOVED_YET).await,
+    let being_removed = match docker.remove_container(id, Some(options)).await {
+        Err(error) if status(&error) == Some(404) => return Ok(()),
+        Err(error) if status(&error) == Some(409) => true,
+        Err(error) => return Err(error),
+        Ok(()) => false,
+    };
+    let gone = async {
+        loop {
+            let asked = docker.inspect_container(id, None::<InspectContainerOptions>);
+            match asked.await {
+                Err(error) if status(&error) == Some(404) => return Ok(()),
+                Err(error) => return Err(error),
+                Ok(_) => tokio::time::sleep(REMOVED_YET).await,
+            }
         }
+    };
+    if being_removed {
+        return gone.await;
     }
+    let gone = tokio::time::timeout(Phase::Inspect.deadline(), gone).await;
+    gone.unwrap_or(Err(Error::RequestTimeoutError))
 }
 
 /// Takes these answers for a yes.

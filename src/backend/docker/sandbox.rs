@@ -66,7 +66,11 @@ impl Docker {
         let image = image::resolve(&engine, image, &mut |line| (opening.progress)(line)).await?;
         let word = word(&sandbox.name);
         let docker = &engine.docker;
-        let probe = probe::deliver(docker, &image.id, opening.run, &word, opening.probe).await?;
+        let probe = probe::deliver(docker, &image.id, opening.run, &word, opening.probe).await;
+        let probe = match probe {
+            Ok(probe) => probe,
+            Err(error) => return Err(halfway(docker, opening.run, error).await),
+        };
         let on_a_bridge = is_bridge(&engine, &settings.network_mode).await;
         Ok(Self {
             image,
@@ -158,12 +162,14 @@ impl Docker {
 
     async fn started(&self, launch: &Launch<'_>) -> Result<Running, BackendError> {
         let name = format!("escape-audit-{}-{}", self.run, launch.trial);
-        let body = self.body(launch, self.set_uid(launch).await?);
-        let mut container = Container::create(&self.engine.docker, &name, body).await?;
+        let set_uid = self.set_uid(launch).await;
+        let body = self.body(launch, set_uid.map_err(|error| self.health.note(error))?);
+        let created = Container::create(&self.engine.docker, &name, body).await;
+        let mut container = created.map_err(|error| self.health.note(error))?;
         match self.begin(&mut container, launch).await {
             Ok(begun) => Ok(running(container, begun, Rc::clone(&self.health))),
             Err(error) => {
-                self.health.note(error.clone());
+                let error = self.health.note(error);
                 self.given_up(container).await;
                 Err(error)
             }
@@ -228,6 +234,24 @@ impl Docker {
     }
 }
 
+/// The opening failed when something of it may stand on the engine: it is removed where the engine is still there. What
+/// could not be is part of the error.
+async fn halfway(docker: &bollard::Docker, run: &str, mut error: BackendError) -> BackendError {
+    let health = Health::default();
+    error = health.note(error);
+    let left = match health.check(docker).await {
+        Ok(()) => match sweep(docker, Which::Run(run)).await {
+            Ok(swept) => swept.left,
+            Err(error) => vec![error.to_string()],
+        },
+        Err(_) => Vec::new(),
+    };
+    for left in left {
+        error.text = format!("{}; left behind: {left}", error.text);
+    }
+    error
+}
+
 /// Removes what a run had made on the engine before it was told to stop.
 pub async fn abandon(sandbox: &Sandbox, run: &str) -> Vec<String> {
     let swept = async {
@@ -253,9 +277,8 @@ struct Begun {
 impl Backend for Docker {
     fn start<'a>(&'a self, launch: &'a Launch<'a>) -> Pending<'a, Result<Running, BackendError>> {
         Box::pin(async move {
-            self.health.check(&self.engine.docker).await?;
-            let started = self.started(launch).await;
-            started.map_err(|error| self.health.note(error))
+            self.health.may_start(&self.engine.docker).await?;
+            self.started(launch).await
         })
     }
 
@@ -343,6 +366,7 @@ fn running(container: Container, begun: Begun, health: Rc<Health>) -> Running {
             ending: begun.ending,
             delivery,
             status: None,
+            stopped: false,
             trouble: begun.weaker,
             health,
         }),
@@ -356,6 +380,8 @@ struct Held {
     delivery: Delivery,
     /// Once it has ended.
     status: Option<i32>,
+    /// It was ended from here, and the engine said that it did so.
+    stopped: bool,
     trouble: Vec<BackendError>,
     health: Rc<Health>,
 }
@@ -378,6 +404,20 @@ impl Held {
         self.delivery.complete().await;
         status
     }
+
+    /// An engine that says that it ended a container, and never tells of its end, is not believed.
+    async fn confirm_end(&mut self) {
+        if !self.stopped || self.status.is_some() {
+            return;
+        }
+        let told = tokio::time::timeout(Phase::Kill.deadline(), self.end_of_all());
+        if told.await.is_err() {
+            let text =
+                "wait for the container: it was stopped, and the engine did not tell of its end";
+            let error = BackendError::new("engine-timeout", text);
+            self.trouble.push(self.health.note(error));
+        }
+    }
 }
 
 impl Life for Held {
@@ -398,8 +438,9 @@ impl Life for Held {
                 Stop::Terminate => self.container.stop().await,
                 Stop::Sandbox | Stop::Launcher | Stop::Group => self.container.kill().await,
             };
-            if let Err(error) = stopped {
-                self.trouble.push(self.health.note(error));
+            match stopped {
+                Ok(()) => self.stopped = true,
+                Err(error) => self.trouble.push(self.health.note(error)),
             }
         })
     }
@@ -407,8 +448,15 @@ impl Life for Held {
     fn end(&mut self) -> Pending<'_, Vec<String>> {
         self.delivery.swallow();
         Box::pin(async {
+            self.confirm_end().await;
             match self.health.check(&self.container.docker).await {
-                Ok(()) => self.container.remove().await,
+                Ok(()) => {
+                    let (left, why) = self.container.removed().await;
+                    if let Some(error) = why {
+                        self.health.note_left(error);
+                    }
+                    left
+                }
                 Err(error) => {
                     self.container.forget();
                     vec![format!("container {}: {error}", self.container.id)]

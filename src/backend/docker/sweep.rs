@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bollard::Docker;
+use bollard::errors::Error;
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
 use bollard::query_parameters::{
     ListContainersOptionsBuilder, ListNetworksOptionsBuilder, ListVolumesOptionsBuilder,
@@ -33,13 +34,23 @@ pub struct Swept {
     pub removed: Vec<String>,
     /// To be removed, and still there, with the reason.
     pub left: Vec<String>,
+    /// The engine did not answer.
+    silent: bool,
 }
 
 impl Swept {
-    fn note(&mut self, what: String, done: Result<(), BackendError>) {
-        match done {
+    /// Removes one thing, unless the engine has fallen silent.
+    async fn take(&mut self, what: String, removal: impl Future<Output = Result<(), Error>>) {
+        if self.silent {
+            self.left.push(what);
+            return;
+        }
+        match call(Phase::Remove, removal).await {
             Ok(()) => self.removed.push(what),
-            Err(error) => self.left.push(format!("{what}: {error}")),
+            Err(error) => {
+                self.silent = error.code == "engine-timeout";
+                self.left.push(format!("{what}: {error}"));
+            }
         }
     }
 }
@@ -58,12 +69,17 @@ pub async fn clean() -> Result<Option<Swept>, BackendError> {
     }
 }
 
-/// Removes what is to be removed. Containers go first: they hold the others.
+/// Removes what is to be removed. Containers go first: they hold the others. An engine that does not answer once is not
+/// waited for as often as it has things of ours.
 pub async fn sweep(docker: &Docker, which: Which<'_>) -> Result<Swept, BackendError> {
     let mut swept = Swept::default();
     containers(docker, which, &mut swept).await?;
-    volumes(docker, which, &mut swept).await?;
-    networks(docker, which, &mut swept).await?;
+    if !swept.silent {
+        volumes(docker, which, &mut swept).await?;
+    }
+    if !swept.silent {
+        networks(docker, which, &mut swept).await?;
+    }
     Ok(swept)
 }
 
@@ -102,8 +118,8 @@ async fn containers(
         let runs = container.state == Some(ContainerSummaryStateEnum::RUNNING);
         let age = container.created.map(|created| now() - created);
         if let (true, Some(id)) = (which.takes(&labels, age, runs), &container.id) {
-            let done = call(Phase::Remove, remove(docker, id)).await;
-            swept.note(format!("container {}", name(&container, id)), done);
+            let what = format!("container {}", name(&container, id));
+            swept.take(what, remove(docker, id)).await;
         }
     }
     Ok(())
@@ -126,8 +142,7 @@ async fn volumes(docker: &Docker, which: Which<'_>, swept: &mut Swept) -> Result
         if which.takes(&volume.labels, age, false) {
             let options = RemoveVolumeOptionsBuilder::default().build();
             let removed = accept(docker.remove_volume(&volume.name, Some(options)), &[404]);
-            let done = call(Phase::Remove, removed).await;
-            swept.note(format!("volume {}", volume.name), done);
+            swept.take(format!("volume {}", volume.name), removed).await;
         }
     }
     Ok(())
@@ -147,8 +162,7 @@ async fn networks(
         let age = network.created.as_deref().and_then(age);
         if let (true, Some(name)) = (which.takes(&labels, age, false), network.name) {
             let removed = accept(docker.remove_network(&name), &[404]);
-            let done = call(Phase::Remove, removed).await;
-            swept.note(format!("network {name}"), done);
+            swept.take(format!("network {name}"), removed).await;
         }
     }
     Ok(())
