@@ -34,7 +34,7 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// [`VERSION`].
+    /// The version of everything in a record that is ours and not in-toto's: 1.
     pub record: u32,
     /// This program's version.
     pub version: String,

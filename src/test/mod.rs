@@ -1,11 +1,9 @@
 //! A sandbox's audit as `cargo test`: each case in each sandbox is a test, named `<sandbox>::<category>/<case>`.
 //!
-//! In the repository of a sandbox, `tests/sandbox.rs` with `harness = false`:
+//! In the repository of a sandbox, all that `main` does in `tests/sandbox.rs`, a test with `harness = false`:
 //!
 //! ```no_run
-//! fn main() {
-//!     escape_audit::test::main("escape-audit.toml");
-//! }
+//! escape_audit::test::main("escape-audit.toml");
 //! ```
 //!
 //! Under `cargo test` everything that is selected is one audit; under cargo-nextest, which runs each test in a process of
