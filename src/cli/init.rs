@@ -193,7 +193,9 @@ async fn services(
         if let (true, Err(mistakes)) = (chosen, &found.service) {
             for mistake in mistakes.iter() {
                 let (name, message, help) = (&found.name, &mistake.message, &mistake.help);
-                draft.unread.push(format!("{name} cannot be audited yet: {message}; {help}"));
+                draft
+                    .unread
+                    .push(format!("{name} cannot be audited yet: {message}; {help}"));
             }
         }
         let section = section(name, found, docker_host, chosen);
