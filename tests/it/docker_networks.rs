@@ -661,9 +661,8 @@ fn a_setting_that_opens_a_hardened_container_is_caught() {
         "credentials/environment-dump",
         "filesystem/write-*",
     ];
-    let seen = audit(&alone, &project, &cases, |command| {
-        command.env("MY_DEPLOY_TOKEN", "hunter2-hunter2-hunter2");
-    });
+    // The token is in nobody's environment but the container's.
+    let seen = audit(&alone, &project, &cases, |_| {});
     for (sandbox, case, reason) in CAUGHT {
         expect(&seen, &[(sandbox, case, "ESCAPED", reason)]);
     }
