@@ -266,3 +266,45 @@ fn a_container_that_runs_is_audited_as_it_runs() {
         seen.err
     );
 }
+
+/// The image of the service by its name is another one than what is pinned: a moved tag, or a new build. And what Compose
+/// builds is never asked of a registry, where that name may be a stranger's.
+#[test]
+fn what_is_pinned_is_what_is_deployed_or_nothing_runs() {
+    if !have(&["root", "docker"]) {
+        return;
+    }
+    let place = folder();
+    let config = place.path().join("escape-audit.toml");
+    let audited = |image: &str, pin: &str| {
+        let file = format!("services:\n  code:\n    network_mode: none\n    {image}\n");
+        fs::write(place.path().join("compose.yaml"), file).unwrap();
+        let project = format!(
+            "[sandbox.code]\nbackend = 'docker'\ncompose = 'compose.yaml'\nservice = 'code'\n{pin}\n"
+        );
+        fs::write(&config, project).unwrap();
+        run(&["--config", &config.to_string_lossy(), "--case", "works/run"])
+    };
+    let id = format!("image_id = '{}'", range_image("BUSYBOX_ID").unwrap());
+    let same = audited("image: escape-audit-test/busybox", &id);
+    assert_eq!(same.status, 0, "{}{}", same.out, same.err);
+    for (image, pin, words) in [
+        (
+            "image: escape-audit-test/python",
+            &*id,
+            "and what is pinned",
+        ),
+        (
+            "image: ea-it-nowhere",
+            &*id,
+            "nothing shows that it is what is pinned",
+        ),
+        ("build: .", "allow_tag = true", "and the service builds it"),
+    ] {
+        let other = audited(image, pin);
+        assert_eq!(other.status, 3, "{image}\n{}{}", other.out, other.err);
+        let said = format!("{}{}", other.out, other.err);
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(words), "{image}\n{said}");
+    }
+}
