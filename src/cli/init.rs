@@ -117,8 +117,9 @@ timeout = \"3s\"         # what runs longer is ended
 
 /// The file that Compose would take.
 fn compose_file(folder: &Path) -> Option<&'static str> {
-    let names = FILES.iter().map(|(name, _)| *name);
-    names.into_iter().find(|name| folder.join(name).is_file())
+    FILES
+        .into_iter()
+        .find(|name| folder.join(name).is_file())
 }
 
 /// The engine that the environment names, else one whose socket is at a usual place.

@@ -9,12 +9,20 @@ use super::compose_yaml::{self, Node, Value, Word};
 use crate::diag::schema::Reader;
 use crate::diag::{Code, Diagnostic, Source, suggest};
 
-/// The names that Compose looks for, the first one first, and what it merges in without being told.
-pub const FILES: [(&str, &str); 4] = [
-    ("compose.yaml", "compose.override.yaml"),
-    ("compose.yml", "compose.override.yml"),
-    ("docker-compose.yml", "docker-compose.override.yml"),
-    ("docker-compose.yaml", "docker-compose.override.yaml"),
+/// The names that Compose looks for, the first one first.
+pub const FILES: [&str; 4] = [
+    "compose.yaml",
+    "compose.yml",
+    "docker-compose.yml",
+    "docker-compose.yaml",
+];
+
+/// What it merges into any of them without being told.
+const OVERRIDES: [&str; 4] = [
+    "compose.override.yml",
+    "compose.override.yaml",
+    "docker-compose.override.yml",
+    "docker-compose.override.yaml",
 ];
 
 /// What is read besides the project file, so that a test can stand in for the machine.
@@ -75,12 +83,17 @@ impl<'a> File<'a> {
         services.unwrap_or_default()
     }
 
-    /// The file beside this one that Compose would merge in without being told.
+    /// The file beside this one that Compose would merge in without being told. One that cannot be read is there.
     pub fn override_beside(&self) -> Option<&'static str> {
         let name = self.source.path.file_name()?.to_str()?;
-        let (_, other) = FILES.iter().find(|(file, _)| *file == name)?;
-        (self.around.read)(&self.folder().join(other)).ok()?;
-        Some(other)
+        if !FILES.contains(&name) {
+            return None;
+        }
+        let there = |other: &&str| {
+            let read = (self.around.read)(&self.folder().join(other));
+            !read.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        OVERRIDES.into_iter().find(there)
     }
 
     /// The variables that the file may name.

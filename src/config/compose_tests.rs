@@ -10,6 +10,9 @@ use crate::diag::Source;
 
 type Files<'a> = &'a [(&'a str, &'a str)];
 
+/// The text of a file that is there and cannot be read.
+const FORBIDDEN: &str = "\0";
+
 /// A service of `/p/demo/compose.yaml`, with these other files and variables.
 fn read_with(
     yaml: &str,
@@ -26,6 +29,7 @@ fn read_with(
         let found = files.iter().find(|(file, _)| *file == name);
         match (name.as_str(), found) {
             ("compose.yaml", _) => Ok(yaml.to_owned()),
+            (_, Some((_, FORBIDDEN))) => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
             (_, Some((_, text))) => Ok((*text).to_owned()),
             _ => Err(io::Error::from(io::ErrorKind::NotFound)),
         }
@@ -445,6 +449,17 @@ fn a_file_that_compose_would_merge_in_is_not_overlooked() {
         codes(&read_with(yaml, "a", &beside, &[]).err().expect("refused")),
         ["not-expressible"]
     );
+    // Whatever the two are called, and whether or not this user may read it.
+    for name in [
+        "compose.override.yml",
+        "docker-compose.override.yml",
+        "docker-compose.override.yaml",
+    ] {
+        for text in ["services: {}", FORBIDDEN] {
+            let said = read_with(yaml, "a", &[(name, text)], &[]).err();
+            assert_eq!(said.as_ref().map(codes), Some(vec!["not-expressible"]), "{name}");
+        }
+    }
     let include = format!("include: [other.yaml]\n{yaml}");
     assert_eq!(
         codes(&read_with(&include, "a", &[], &[]).err().expect("refused")),
