@@ -13,6 +13,9 @@ type Files<'a> = &'a [(&'a str, &'a str)];
 /// The text of a file that is there and cannot be read.
 const FORBIDDEN: &str = "\0";
 
+/// The text of a file that is no text.
+const BINARY: &str = "\u{1}";
+
 /// A service of `/p/demo/compose.yaml`, with these other files and variables.
 fn read_with(
     yaml: &str,
@@ -30,6 +33,7 @@ fn read_with(
         match (name.as_str(), found) {
             ("compose.yaml", _) => Ok(yaml.to_owned()),
             (_, Some((_, FORBIDDEN))) => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
+            (_, Some((_, BINARY))) => Err(io::Error::from(io::ErrorKind::InvalidData)),
             (_, Some((_, text))) => Ok((*text).to_owned()),
             _ => Err(io::Error::from(io::ErrorKind::NotFound)),
         }
@@ -328,6 +332,60 @@ fn environment_files_come_before_the_environment() {
     let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     assert_eq!(seen.settings.environment, [set("A", "mine"), set("B", "2")]);
     assert!(codes(&service("env_file: gone").err().expect("refused")).contains(&"wrong-value"));
+}
+
+/// Without them, other variables would be filled in than those of what is deployed.
+#[test]
+fn a_file_of_variables_is_read_or_refused() {
+    let yaml = "services: {a: {image: busybox, privileged: \"${P:-false}\"}}";
+    let marked = [(".env", "\u{feff}P=true\n")];
+    let seen = read_with(yaml, "a", &marked, &[]).expect("valid");
+    assert!(seen.settings.privileged);
+    let files = "services: {a: {image: busybox, env_file: [{path: env, required: false}]}}";
+    let marked = [("env", "\u{feff}A=1\n")];
+    let seen = read_with(files, "a", &marked, &[]).expect("valid");
+    assert_eq!(seen.settings.environment, [("A".into(), "1".into())]);
+    for text in [FORBIDDEN, BINARY] {
+        for (yaml, name) in [(yaml, ".env"), (files, "env")] {
+            let said = read_with(yaml, "a", &[(name, text)], &[]).err();
+            let said = said.expect("refused").to_string();
+            assert!(
+                said.contains("compose.yaml:1:") && said.contains("save it as UTF-8"),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_variable_that_names_other_files_is_refused() {
+    let yaml = "services: {a: {image: busybox}}";
+    for name in ["COMPOSE_FILE", "COMPOSE_ENV_FILES"] {
+        let text = format!("{name}=other\n");
+        for (files, own) in [
+            (&[(".env", text.as_str())][..], &[][..]),
+            (&[], &[(name, "other")]),
+        ] {
+            let said = read_with(yaml, "a", files, own).err().expect("refused");
+            assert_eq!(codes(&said), ["not-expressible"], "{name}");
+        }
+        assert!(read_with(yaml, "a", &[], &[(name, "")]).is_ok());
+    }
+}
+
+/// One key that is left empty leaves what the base says of it.
+#[test]
+fn what_is_left_empty_is_taken_from_the_base() {
+    let yaml = "services:\n  base:\n    image: busybox\n    privileged: true\n    cap_add: [SYS_ADMIN]\n    tmpfs: /a\n    environment: {A: 1, B: 1}\n\
+                \x20   deploy: {resources: {limits: {pids: 9}}}\n\
+                \x20 a:\n    extends: base\n    image:\n    privileged: ~\n    cap_add:\n    tmpfs: /b\n    environment: {A: }\n    deploy: {resources: {limits: }}\n";
+    let seen = read_with(yaml, "a", &[], &[]).expect("valid");
+    assert_eq!(seen.image.as_deref(), Some("busybox"));
+    let settings = seen.settings;
+    assert!(settings.privileged && settings.capabilities.contains(&"CAP_SYS_ADMIN".to_owned()));
+    assert_eq!((settings.pids_limit, settings.tmpfs.len()), (Some(9), 2));
+    // A variable without a value is passed on from where Compose runs.
+    assert_eq!(settings.environment, [("B".into(), "1".into())]);
 }
 
 #[test]
