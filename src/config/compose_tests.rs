@@ -424,7 +424,7 @@ fn networks_and_volumes_go_by_the_names_that_the_engine_has() {
     assert_eq!(of("networks: [n]", "networks: {n: }"), named("demo_n"));
     assert_eq!(
         of(
-            "networks: {n: {aliases: [x]}}",
+            "networks: {n: {aliases: [x], priority: 1, mac_address: }}",
             "name: mine\nnetworks: {n: {}}"
         ),
         named("mine_n")
@@ -448,6 +448,12 @@ fn networks_and_volumes_go_by_the_names_that_the_engine_has() {
         ("network_mode: none\nnetworks: [n]", "networks: {n: }"),
         ("network_mode: service:b", ""),
         ("networks: {n: {driver_opts: {x: y}}}", "networks: {n: }"),
+        ("networks: {n: {ipv4_address: 192.0.2.9}}", "networks: {n: }"),
+        ("networks: {n: {ipv6_address: '2001:db8::9'}}", "networks: {n: }"),
+        ("networks: {n: {mac_address: '02:00:00:00:00:09'}}", "networks: {n: }"),
+        ("networks: {n: {link_local_ips: [192.0.2.9]}}", "networks: {n: }"),
+        ("networks: {n: {gw_priority: 1}}", "networks: {n: }"),
+        ("networks: {n: {interface_name: eth9}}", "networks: {n: }"),
     ] {
         assert_eq!(
             network(lines, top).err().map(|m| m.len()),
@@ -474,6 +480,24 @@ fn networks_and_volumes_go_by_the_names_that_the_engine_has() {
         None
     );
     assert_eq!(volume(""), None);
+}
+
+/// A volume of the same name is another thing.
+#[test]
+fn a_bind_of_a_bare_name_is_a_folder() {
+    let yaml = "volumes: {work: }\nservices:\n  a:\n    image: busybox\n    volumes:\n      - {type: bind, source: work, target: /w}\n\
+                \x20     - {type: volume, source: work, target: /v}\n";
+    let seen = read_with(yaml, "a", &[], &[]).expect("valid").settings;
+    assert_eq!(
+        (&seen.volumes[0].source, &seen.volumes[1].source),
+        (
+            &VolumeSource::Host("/p/demo/./work".into()),
+            &VolumeSource::Named("demo_work".into())
+        )
+    );
+    let path = yaml.replace("volume, source: work", "volume, source: ./work");
+    let said = read_with(&path, "a", &[], &[]).err().expect("refused");
+    assert_eq!(codes(&said), ["wrong-value"]);
 }
 
 #[test]
