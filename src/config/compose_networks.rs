@@ -32,7 +32,8 @@ impl Converter<'_, '_, '_> {
                             "this version cannot give a container `{}` in its network",
                             key.text
                         );
-                        let help = "leave it out of what is audited: the rules of a firewall may go by it";
+                        let help =
+                            "leave it out of what is audited: the rules of a firewall may go by it";
                         self.reader
                             .report(Code::NotExpressible, key.span.clone(), message, help);
                     }

@@ -115,7 +115,8 @@ impl<'a> File<'a> {
             Ok(all) => variables.file = all,
             Err(why) => {
                 let message = format!("the file `.env` beside this one cannot be read: {why}");
-                let help = "Compose reads it too: correct it, save it as UTF-8, and let this user read it";
+                let help =
+                    "Compose reads it too: correct it, save it as UTF-8, and let this user read it";
                 reader.report(Code::WrongValue, 0..0, message, help);
             }
         }

@@ -448,10 +448,22 @@ fn networks_and_volumes_go_by_the_names_that_the_engine_has() {
         ("network_mode: none\nnetworks: [n]", "networks: {n: }"),
         ("network_mode: service:b", ""),
         ("networks: {n: {driver_opts: {x: y}}}", "networks: {n: }"),
-        ("networks: {n: {ipv4_address: 192.0.2.9}}", "networks: {n: }"),
-        ("networks: {n: {ipv6_address: '2001:db8::9'}}", "networks: {n: }"),
-        ("networks: {n: {mac_address: '02:00:00:00:00:09'}}", "networks: {n: }"),
-        ("networks: {n: {link_local_ips: [192.0.2.9]}}", "networks: {n: }"),
+        (
+            "networks: {n: {ipv4_address: 192.0.2.9}}",
+            "networks: {n: }",
+        ),
+        (
+            "networks: {n: {ipv6_address: '2001:db8::9'}}",
+            "networks: {n: }",
+        ),
+        (
+            "networks: {n: {mac_address: '02:00:00:00:00:09'}}",
+            "networks: {n: }",
+        ),
+        (
+            "networks: {n: {link_local_ips: [192.0.2.9]}}",
+            "networks: {n: }",
+        ),
         ("networks: {n: {gw_priority: 1}}", "networks: {n: }"),
         ("networks: {n: {interface_name: eth9}}", "networks: {n: }"),
     ] {
@@ -539,7 +551,11 @@ fn a_file_that_compose_would_merge_in_is_not_overlooked() {
     ] {
         for text in ["services: {}", FORBIDDEN] {
             let said = read_with(yaml, "a", &[(name, text)], &[]).err();
-            assert_eq!(said.as_ref().map(codes), Some(vec!["not-expressible"]), "{name}");
+            assert_eq!(
+                said.as_ref().map(codes),
+                Some(vec!["not-expressible"]),
+                "{name}"
+            );
         }
     }
     let include = format!("include: [other.yaml]\n{yaml}");
@@ -592,6 +608,24 @@ fn the_image_is_pinned_here_or_there() {
         image("{build: ., image: mine}", &by_id),
         Ok(Some(Image::Id(digest.clone())))
     );
+    // What is deployed is what the service says, and what it builds no registry knows.
+    for (service, beside) in [
+        (format!("{{image: '{pinned}'}}"), by_id.clone()),
+        (
+            "{build: ., image: 'busybox:1'}".into(),
+            format!("image = '{pinned}'"),
+        ),
+        (
+            "{build: ., image: 'busybox:1'}".into(),
+            format!("image = '{pinned}'\nallow_tag = true"),
+        ),
+    ] {
+        assert_eq!(
+            image(&service, &beside),
+            Err(vec!["contradiction"]),
+            "{service} {beside}"
+        );
+    }
     assert_eq!(image("{image: 'busybox:1'}", ""), Err(vec!["not-pinned"]));
     assert_eq!(image("{build: .}", ""), Err(vec!["not-pinned"]));
     assert_eq!(image("{read_only: true}", ""), Err(vec!["missing-key"]));
