@@ -393,12 +393,12 @@ pub struct Waive {
 /// `canary`.
 #[derive(Debug, Args)]
 pub struct Canary {
-    /// Ports for connections; 0 is any free one
+    /// Ports for connections; 0 is any free one. What another program of that host has is left to it, and said
     #[arg(
         long,
         value_name = "PORTS",
         value_delimiter = ',',
-        default_value = "443,80,0"
+        default_value = "22,80,443,853,3128,8080,8443,0"
     )]
     pub tcp: Vec<u16>,
     /// Ports for datagrams
@@ -406,7 +406,7 @@ pub struct Canary {
         long,
         value_name = "PORTS",
         value_delimiter = ',',
-        default_value = "443,0"
+        default_value = "123,443,51820,0"
     )]
     pub udp: Vec<u16>,
     /// Ports for questions about names, over both

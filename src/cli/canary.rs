@@ -25,6 +25,9 @@ pub fn serve(arguments: &args::Canary) -> Result<i32> {
     runtime.block_on(async {
         let mut signals = Signals::listen().context("listen for signals")?;
         let canary = Canary::open(&ports).map_err(all_of)?;
+        for place in canary.taken() {
+            eprintln!("warning: another program of this host has {place}: nothing is heard there");
+        }
         // A reader that is gone does not end it.
         let _ = writeln!(
             std::io::stdout(),

@@ -91,7 +91,7 @@ pub fn load_with(path: &Path, look: Look<'_>) -> Result<Project, Diagnostics> {
     fs::File::open(path)
         .and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes))
         .map_err(|error| {
-            let help = "check the path, or leave the option out to audit the embedded sandbox";
+            let help = "check the path, or leave the option out: then `escape-audit.toml` counts where there is one, else the embedded sandbox";
             mistake(Code::Unreadable, format!("cannot be read: {error}"), help)
         })?;
     if bytes.len() as u64 > LARGEST_FILE {

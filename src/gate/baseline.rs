@@ -18,7 +18,7 @@ pub const WORSE: &str = "baseline-worse";
 const NAMED: usize = 8;
 
 /// What was known when the baseline was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Baseline {
     /// The version of the program.
     pub tool: String,
@@ -29,12 +29,16 @@ pub struct Baseline {
 }
 
 /// One sandbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Audited {
     /// The level at which it had to hold.
     pub level: Level,
     /// What stood behind it.
     pub digest: Option<String>,
+    /// The ceilings that it promised, under the policy's own names. What is not there was not promised.
+    pub promises: BTreeMap<String, f64>,
+    /// The places that might be written.
+    pub writable: BTreeSet<String>,
     /// The cases, by id.
     pub cases: BTreeMap<String, Known>,
 }
@@ -92,6 +96,8 @@ impl Baseline {
             let audited = Audited {
                 level: sandbox.level().unwrap_or(Level::Standard),
                 digest: sandbox.digest.clone(),
+                promises: sandbox.promises(),
+                writable: sandbox.writable(),
                 cases: cases.collect(),
             };
             sandboxes.insert(sandbox.name.clone(), audited);
@@ -168,6 +174,7 @@ impl Comparison<'_> {
             );
             self.fails("baseline-level-lowered", None, sentence);
         }
+        self.promises(&sandbox.promises(), &sandbox.writable());
         if sandbox.digest != self.known.digest {
             let said = |digest: &Option<String>| digest.clone().unwrap_or("nothing".into());
             let (then, now) = (said(&self.known.digest), said(&sandbox.digest));
@@ -182,6 +189,34 @@ impl Comparison<'_> {
             .filter(|trial| trial.sandbox == name);
         let now: BTreeMap<&str, &Trial> = trials.map(|t| (t.case.as_str(), t)).collect();
         self.cases(&now, lowered.is_some());
+    }
+
+    /// A promise that is weaker is kept more easily: what held then would not show that it does now.
+    fn promises(&mut self, now: &BTreeMap<String, f64>, writable: &BTreeSet<String>) {
+        let name = self.name;
+        for (what, then) in &self.known.promises {
+            let sentence = match now.get(what) {
+                Some(now) if now <= then => continue,
+                Some(now) => format!(
+                    "`{name}` promised `{what}` {then}, and promises {now}: write the baseline anew if that is meant."
+                ),
+                None => format!(
+                    "`{name}` promised `{what}` {then}, and promises nothing of it any more."
+                ),
+            };
+            self.fails("baseline-promise-weaker", None, sentence);
+        }
+        let new: Vec<&str> = writable
+            .difference(&self.known.writable)
+            .map(String::as_str)
+            .collect();
+        if !new.is_empty() {
+            let sentence = format!(
+                "In `{name}` more may be written than in the baseline: {}.",
+                named(&new)
+            );
+            self.fails("baseline-promise-weaker", None, sentence);
+        }
     }
 
     fn cases(&mut self, now: &BTreeMap<&str, &Trial>, lowered: bool) {

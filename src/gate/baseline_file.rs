@@ -1,6 +1,6 @@
 //! A baseline as a file: sorted, one case a line, so that a difference between two can be read in a review.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::Deserialize;
@@ -38,6 +38,10 @@ struct FileSandbox {
     level: Level,
     digest: Option<String>,
     #[serde(default)]
+    promises: BTreeMap<String, f64>,
+    #[serde(default)]
+    writable: BTreeSet<String>,
+    #[serde(default)]
     cases: BTreeMap<String, FileCase>,
 }
 
@@ -69,6 +73,16 @@ pub fn write(baseline: &Baseline) -> String {
         let _ = writeln!(text, "level  = {}", quoted(sandbox.level.name()));
         if let Some(digest) = &sandbox.digest {
             let _ = writeln!(text, "digest = {}", quoted(digest));
+        }
+        if !sandbox.writable.is_empty() {
+            let places: Vec<String> = sandbox.writable.iter().map(|place| quoted(place)).collect();
+            let _ = writeln!(text, "writable = [{}]", places.join(", "));
+        }
+        if !sandbox.promises.is_empty() {
+            let _ = writeln!(text, "\n[sandbox.{name}.promises]");
+        }
+        for (what, promised) in &sandbox.promises {
+            let _ = writeln!(text, "{} = {promised}", quoted(what));
         }
         let _ = writeln!(text, "\n[sandbox.{name}.cases]");
         for (id, case) in &sandbox.cases {
@@ -125,6 +139,8 @@ pub fn parse(text: &str) -> Result<Baseline, Unreadable> {
         let audited = Audited {
             level: sandbox.level,
             digest: sandbox.digest,
+            promises: sandbox.promises,
+            writable: sandbox.writable,
             cases: cases.collect(),
         };
         (name, audited)

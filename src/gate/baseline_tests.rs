@@ -3,6 +3,7 @@
 use super::*;
 use crate::case::Severity;
 use crate::config::Date;
+use crate::config::model::Policy;
 use crate::gate::{Rules, check_saved, settle};
 use crate::report::{Report, SandboxReport, sample};
 use Verdict::*;
@@ -161,6 +162,25 @@ fn what_shrinks_in_silence_fails_and_says_how() {
     );
     let raised = settled(&then, &strict_then, strict());
     assert_eq!((raised.exit_code, codes(&raised)), (0, vec![]));
+    // A ceiling that was raised, one that is gone, and a place more that may be written; the other way round all is well.
+    let mut tight = then.clone();
+    let policy = &mut tight.sandboxes[0].sandbox.policy;
+    (policy.pids, policy.memory) = (Some(64), Some(1 << 26));
+    let weaken: [fn(&mut Policy); 3] = [
+        |policy| policy.pids = Some(400),
+        |policy| policy.memory = None,
+        |policy| policy.writable.push("/work".into()),
+    ];
+    for weaken in weaken {
+        let mut weak = tight.clone();
+        weaken(&mut weak.sandboxes[0].sandbox.policy);
+        let weaker = settled(&tight, &weak, strict());
+        assert_eq!(
+            (weaker.exit_code, codes(&weaker)),
+            (3, vec!["baseline-promise-weaker"])
+        );
+        assert_eq!(settled(&weak, &tight, strict()).exit_code, 0);
+    }
 }
 
 #[test]

@@ -9,5 +9,6 @@ pub mod mounts;
 pub mod probe;
 pub mod proc;
 pub mod routes;
+pub mod rules;
 pub mod run_dir;
 pub mod written;

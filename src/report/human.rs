@@ -160,6 +160,22 @@ mod tests {
     }
 
     #[test]
+    fn what_broke_down_for_all_in_the_same_way_is_told_once() {
+        let mut report = sample::empty();
+        for n in 0..5 {
+            let mut trial = sample::trial("agent", &format!("network/case-{n}"), Verdict::Error);
+            trial.judgement.sentence = "The engine is gone.".into();
+            (trial.observed.inside.output, trial.observed.inside.error) = Default::default();
+            report.trials.push(trial);
+        }
+        report.trials[4].judgement.sentence = "The disk is full.".into();
+        let page = written(&report, Style::default());
+        assert_eq!(page.matches("The engine is gone.").count(), 1, "{page}");
+        assert!(page.contains("3 other cases of this sandbox"), "{page}");
+        assert!(page.contains("The disk is full."), "{page}");
+    }
+
+    #[test]
     fn the_worst_is_told_in_full_and_first() {
         let text = written(&sample::report(), Style::default());
         let at = |needle: &str| {

@@ -62,7 +62,8 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     if let Some(why) = &report.incomplete {
         notifications.push(notification("incomplete", why));
     }
-    let decided = [exit_code::HELD, exit_code::ESCAPED].contains(&report.found());
+    let decided =
+        notifications.is_empty() && [exit_code::HELD, exit_code::ESCAPED].contains(&report.found());
     let log = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",

@@ -1,7 +1,7 @@
 //! A JSON report read back: what `baseline` and `diff` need of it. Strict: what is no whole report of this version is
 //! refused, for whatever is missing in it would pass for something that vanished.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -73,6 +73,22 @@ impl Sandbox {
     /// The level at which it had to hold.
     pub fn level(&self) -> Option<Level> {
         serde_json::from_value(self.policy["level"].clone()).ok()
+    }
+
+    /// The ceilings that it promised, by the policy's own names.
+    pub fn promises(&self) -> BTreeMap<String, f64> {
+        let policy = self.policy.as_object().into_iter().flatten();
+        policy
+            .filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)))
+            .collect()
+    }
+
+    /// The places that might be written.
+    pub fn writable(&self) -> BTreeSet<String> {
+        let places = self.policy["writable"].as_array().into_iter().flatten();
+        places
+            .filter_map(|place| place.as_str().map(str::to_owned))
+            .collect()
     }
 }
 

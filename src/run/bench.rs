@@ -18,9 +18,9 @@ use crate::host::cgroup::{Cgroup, CgroupError};
 use crate::host::hierarchy::Hierarchy;
 use crate::host::probe;
 use crate::host::proc::{self, Baseline};
-use crate::host::routes;
 use crate::host::run_dir::{self, RunDir};
 use crate::host::written;
+use crate::host::{routes, rules};
 use crate::plan::Machine;
 use crate::range::plant::{self, Plants};
 use crate::range::{Entry, Mode, Options, Range, Stand};
@@ -203,10 +203,12 @@ impl Bench {
         }
     }
 
-    /// Whether a container's network has no way out but into the network that this machine's canaries stand in.
+    /// Whether a container's network has no way out but into the network that this machine's canaries stand in, and this
+    /// machine passes on what comes from there by the same way as what comes from itself.
     pub fn leads_here(&self, pid: i32) -> bool {
         let addresses = self.here.as_ref().map(Range::addresses);
         addresses.is_some_and(|addresses| routes::leads_to(pid, addresses) == Some(true))
+            && rules::by_destination_alone() == Some(true)
     }
 
     /// The host's folders that a sandbox without `host-files` shows.

@@ -39,7 +39,7 @@ impl Internet {
         let mut out = BufReader::new(canary.stdout.take().unwrap());
         out.read_line(&mut said).unwrap();
         assert!(
-            said.starts_with("listening on every address: tcp 443"),
+            said.starts_with("listening on every address: tcp 22"),
             "{said}"
         );
         Self(canary)
@@ -446,6 +446,40 @@ fn a_canary_out_there_that_dies_or_was_never_there_proves_nothing() {
     );
 }
 
+/// Dropped, the rule is gone.
+struct Rule(&'static [&'static str]);
+
+impl Rule {
+    fn add(words: &'static [&'static str]) -> Self {
+        ran("ip", &[&["rule", "add"], words].concat());
+        Self(words)
+    }
+}
+
+impl Drop for Rule {
+    fn drop(&mut self) {
+        ran("ip", &[&["rule", "del"], self.0].concat());
+    }
+}
+
+/// Where a rule sends some senders another way, a canary on the way of the others hears nothing of them.
+#[test]
+fn a_canary_on_another_way_proves_nothing() {
+    if !have(&["root", "docker"]) {
+        return;
+    }
+    let alone = alone();
+    let _internet = Internet::open();
+    let network = Network::new("ruled", &[])
+        .closed_by(&["-j DROP"])
+        .passes(&["-j DROP"]);
+    let project = format!("[range]\n{INTERNET}\n{}", hardened("ruled", &on(&network)));
+    let tcp = "network/tcp-egress";
+    let _rule = Rule::add(&["from", "10.91.3.0/24", "lookup", "191"]);
+    let seen = audit(&alone, &project, &[tcp], |_| {});
+    expect(&seen, &[("ruled", tcp, "INCONCLUSIVE", "other-network")]);
+}
+
 /// A container on a link of its own comes out on the wire, and not where this machine's canaries stand: whatever its
 /// gateway is called, their silence proves nothing.
 #[test]
@@ -627,9 +661,8 @@ fn a_setting_that_opens_a_hardened_container_is_caught() {
         "credentials/environment-dump",
         "filesystem/write-*",
     ];
-    let seen = audit(&alone, &project, &cases, |command| {
-        command.env("MY_DEPLOY_TOKEN", "hunter2-hunter2-hunter2");
-    });
+    // The token is in nobody's environment but the container's.
+    let seen = audit(&alone, &project, &cases, |_| {});
     for (sandbox, case, reason) in CAUGHT {
         expect(&seen, &[(sandbox, case, "ESCAPED", reason)]);
     }
@@ -641,6 +674,7 @@ fn a_setting_that_opens_a_hardened_container_is_caught() {
     // And nothing else: root writes into the engine's own `/dev`, and the host looks at what is written into its `/tmp`.
     let also = [
         ("capable", "filesystem/write-outside-scratch"),
+        ("odd-socket", "filesystem/write-outside-scratch"),
         ("mounted", "filesystem/write-outside-scratch"),
     ];
     let named = |trial: &Value| {

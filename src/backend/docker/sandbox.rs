@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
+use bollard::models::{ContainerCreateBody, ContainerInspectResponse, VolumeCreateRequest};
 use bollard::query_parameters::InspectNetworkOptions;
 
 use tokio::sync::OnceCell;
 
-use super::call::{Phase, call};
+use super::call::{Phase, call, status};
 use super::container::{self, Container, Ending};
 use super::engine::Engine;
 use super::health::Health;
@@ -25,7 +25,7 @@ use crate::backend::{
     Backend, BackendError, Enforces, Launch, Life, Opening, Pending, Running, Stop,
 };
 use crate::config::model::NetworkMode;
-use crate::config::{Sandbox, Settings};
+use crate::config::{Sandbox, Settings, VolumeSource};
 use crate::host::cgroup::Cgroup;
 use crate::range::Range;
 use crate::range::posts::Posts;
@@ -75,6 +75,11 @@ impl Docker {
             Ok(probe) => probe,
             Err(error) => return Err(halfway(docker, opening.run, error).await),
         };
+        for volume in &settings.volumes {
+            if let VolumeSource::Named(name) = &volume.source {
+                stand_in_for(docker, name, opening.run, &word).await?;
+            }
+        }
         let on_a_bridge = is_bridge(&engine, &settings.network_mode).await;
         Ok(Self {
             image,
@@ -238,6 +243,32 @@ impl Docker {
         }
         found.weaker
     }
+}
+
+/// A volume that is not there yet would be made by the engine, and stay. An empty one of ours stands in its place, which
+/// goes with the run.
+async fn stand_in_for(
+    docker: &bollard::Docker,
+    name: &str,
+    run: &str,
+    word: &str,
+) -> Result<(), BackendError> {
+    let there = async {
+        match docker.inspect_volume(name).await {
+            Ok(_) => Ok(true),
+            Err(error) if status(&error) == Some(404) => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    if !call(Phase::Upload, there).await? {
+        let request = VolumeCreateRequest {
+            name: Some(name.to_owned()),
+            labels: Some(owner::labels(run, word)),
+            ..VolumeCreateRequest::default()
+        };
+        call(Phase::Upload, docker.create_volume(request)).await?;
+    }
+    Ok(())
 }
 
 /// The opening failed when something of it may stand on the engine: it is removed where the engine is still there. What

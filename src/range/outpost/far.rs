@@ -55,6 +55,7 @@ pub struct Canary {
     ears: Vec<Ear>,
     touches: broadcast::Sender<(Ear, Hash)>,
     control: Vec<TcpListener>,
+    taken: Vec<SocketAddr>,
     _listeners: Vec<Listener>,
 }
 
@@ -62,13 +63,14 @@ impl Canary {
     /// Opens every port on every address, over IPv4 and, where the machine has it, IPv6. Call it inside the runtime.
     ///
     /// # Errors
-    /// Every port that cannot be had.
+    /// Every port that this user may not have. One that another program has is told by [`Canary::taken`].
     pub fn open(ports: &Ports) -> Result<Self, Vec<CannotListen>> {
         let (touches, _) = broadcast::channel(BACKLOG);
         let mut canary = Self {
             ears: Vec::new(),
             touches,
             control: Vec::new(),
+            taken: Vec::new(),
             _listeners: Vec::new(),
         };
         let mut errors = Vec::new();
@@ -89,8 +91,13 @@ impl Canary {
             for (kind, datagrams, what, ports) in &wanted {
                 for port in *ports {
                     let place = SocketAddr::new(*ip, *port);
-                    if let Err(why) = canary.listen(*kind, *datagrams, place) {
-                        errors.push(CannotListen { place, what, why });
+                    match canary.listen(*kind, *datagrams, place) {
+                        Ok(()) => {}
+                        // A canary's host has a life of its own: its `sshd`, its resolver.
+                        Err(why) if why.kind() == io::ErrorKind::AddrInUse => {
+                            canary.taken.push(place);
+                        }
+                        Err(why) => errors.push(CannotListen { place, what, why }),
                     }
                 }
             }
@@ -103,6 +110,12 @@ impl Canary {
                     why,
                 }),
             }
+        }
+        if canary.ears.is_empty() && errors.is_empty() {
+            let place = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), ports.control);
+            let why = io::Error::other("another program has every port that it was to listen on");
+            let what = "anything";
+            errors.push(CannotListen { place, what, why });
         }
         if errors.is_empty() {
             Ok(canary)
@@ -140,6 +153,11 @@ impl Canary {
         self._listeners.push(listener);
         self.ears.push(ear);
         Ok(())
+    }
+
+    /// The ports that another program has.
+    pub fn taken(&self) -> &[SocketAddr] {
+        &self.taken
     }
 
     /// What it listens for, in words for a person.

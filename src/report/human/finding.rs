@@ -1,11 +1,12 @@
 //! What went wrong, worst first: what happened, the evidence, why it matters, what to do.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use super::page::Page;
 use crate::report::line::why_it_does_not_gate;
 use crate::report::standing::{Finding, findings};
-use crate::report::style::{Ink, ink};
+use crate::report::style::{Ink, ink, plural};
 use crate::report::{Report, Trial, advice, repeat};
 use crate::safe_text::SafeText;
 use crate::verdict::Verdict;
@@ -16,8 +17,27 @@ const EVIDENCE: usize = 5;
 const PIECE: usize = 300;
 
 pub(super) fn write_all(page: &mut Page<'_>, report: &Report) -> io::Result<()> {
+    let mut told = BTreeMap::new();
+    for trial in report.trials.iter().filter(|trial| broke_down(trial)) {
+        *told.entry(breakdown(trial)).or_insert(0_usize) += 1;
+    }
     for finding in findings(report) {
         match finding {
+            // What broke down in the same way for all of them is told once: an engine that is gone, a mount that is not there.
+            Finding::Trial(trial) if broke_down(trial) => match told.remove(&breakdown(trial)) {
+                Some(count) => {
+                    write_trial(page, trial, report)?;
+                    if count > 1 {
+                        let others = plural(count - 1, "other case", "other cases");
+                        page.row(
+                            "also",
+                            &format!("{others} of this sandbox, in the same words"),
+                            Ink::Plain,
+                        )?;
+                    }
+                }
+                None => continue,
+            },
             Finding::Trial(trial) => write_trial(page, trial, report)?,
             Finding::NotAudited(sandbox, why) => {
                 let name = SafeText::line(&sandbox.sandbox.name);
@@ -30,6 +50,17 @@ pub(super) fn write_all(page: &mut Page<'_>, report: &Report) -> io::Result<()> 
         page.line("")?;
     }
     Ok(())
+}
+
+/// The harness, the engine or the launcher failed, and nothing was printed that tells one case from another.
+fn broke_down(trial: &Trial) -> bool {
+    let inside = &trial.observed.inside;
+    trial.judgement.verdict == Verdict::Error && inside.output.is_empty() && inside.error.is_empty()
+}
+
+fn breakdown(trial: &Trial) -> (&str, &str, &str) {
+    let judgement = &trial.judgement;
+    (&trial.sandbox, judgement.reason, &judgement.sentence)
 }
 
 pub(super) fn write_trial(page: &mut Page<'_>, trial: &Trial, report: &Report) -> io::Result<()> {

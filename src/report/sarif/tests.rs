@@ -97,10 +97,15 @@ fn an_alert_outlives_a_new_build_of_the_image() {
 }
 
 #[test]
-fn a_run_that_did_not_come_to_its_end_says_so() {
+fn a_run_that_did_not_come_to_its_end_or_left_something_undecided_says_so() {
     let mut report = sample::report();
     let successful =
         |report: &Report| log(report)["runs"][0]["invocations"][0]["executionSuccessful"].clone();
+    assert_eq!(successful(&report), false, "something is undecided");
+    let undecided = |trial: &Trial| standing::of(trial) == Standing::Undecided;
+    report.trials.retain(|trial| !undecided(trial));
+    assert_eq!(successful(&report), false, "a sandbox is lost");
+    report.sandboxes.retain(|sandbox| sandbox.failed.is_none());
     assert_eq!(successful(&report), true);
     report.incomplete = Some("interrupted".into());
     assert_eq!(successful(&report), false);
