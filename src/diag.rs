@@ -288,6 +288,11 @@ impl Diagnostics {
         self.more += other.more;
     }
 
+    /// Keeps those alone that are wanted, and the count of those that nobody looked at.
+    pub fn retain(&mut self, wanted: impl FnMut(&Diagnostic) -> bool) {
+        self.all.retain(wanted);
+    }
+
     /// Whether no more need be told of one file.
     pub fn is_full(&self) -> bool {
         self.all.len() >= MOST_SHOWN

@@ -117,8 +117,7 @@ timeout = \"3s\"         # what runs longer is ended
 
 /// The file that Compose would take.
 fn compose_file(folder: &Path) -> Option<&'static str> {
-    let names = FILES.iter().map(|(name, _)| *name);
-    names.into_iter().find(|name| folder.join(name).is_file())
+    FILES.into_iter().find(|name| folder.join(name).is_file())
 }
 
 /// The engine that the environment names, else one whose socket is at a usual place.
@@ -172,7 +171,9 @@ async fn services(
     for (word, _) in file.services() {
         let service = compose_project::read(&file, &word.text);
         let pin = match (&service, engine) {
-            (Ok(service), Some(engine)) => held(engine, service.image.as_deref()).await,
+            (Ok(service), Some(engine)) => {
+                held(engine, service.image.as_deref(), service.built).await
+            }
             _ => None,
         };
         all.push(Found {
@@ -217,9 +218,9 @@ async fn services(
 }
 
 /// What the engine holds by the image's name.
-async fn held(engine: &Engine, image: Option<&str>) -> Option<Pin> {
+async fn held(engine: &Engine, image: Option<&str>, built: bool) -> Option<Pin> {
     let image = image.filter(|image| !image.contains('@'))?;
-    let asked = tokio::time::timeout(PATIENCE, local(engine, image)).await;
+    let asked = tokio::time::timeout(PATIENCE, local(engine, image, built)).await;
     asked.ok().and_then(Result::ok).flatten()
 }
 
@@ -356,7 +357,7 @@ async fn image(
         .map(|name| name.to_string_lossy().to_lowercase())
         .unwrap_or_default();
     let pin = match (engine, dockerfile) {
-        (Some(engine), Some(_)) => held(engine, Some(&name)).await,
+        (Some(engine), Some(_)) => held(engine, Some(&name), false).await,
         _ => None,
     };
     let (line, why) = match (&pin, dockerfile) {

@@ -14,7 +14,7 @@ use super::args::Pin as Arguments;
 use crate::backend::docker::engine::Engine;
 use crate::backend::docker::like;
 use crate::backend::docker::pin::{Pin, local, remote};
-use crate::config::pins::{Unpinned, unpinned};
+use crate::config::pins::{Unpinned, beyond, unpinned};
 use crate::config::{self, Like, Project, Unlike};
 use crate::diag::{Code, Diagnostics, Source};
 use crate::exit_code;
@@ -32,6 +32,13 @@ pub fn pin(arguments: &Arguments) -> Result<i32> {
     let text = fs::read_to_string(path).with_context(|| format!("read `{}`", path.display()))?;
     let source = Source::new(path, &text);
     let mut wanted = unpinned(&source);
+    // What cannot be read may name an image, too.
+    if let Err(mistakes) = config::parse_with(&source, &like) {
+        let left = beyond(mistakes, &source, &wanted);
+        if !left.is_empty() {
+            return Err(left.into());
+        }
+    }
     let mut document: DocumentMut = text.parse().map_err(|_| not_toml(&source))?;
     if let Some(name) = &arguments.sandbox {
         if document
@@ -166,7 +173,7 @@ async fn held(wanted: Vec<Unpinned>) -> Vec<(Unpinned, Pin)> {
     let mut found = Vec::new();
     for unpinned in wanted {
         if let Ok(engine) = Engine::open(unpinned.engine.as_deref()).await
-            && let Ok(Some(pin)) = local(&engine, &unpinned.name).await
+            && let Ok(Some(pin)) = local(&engine, &unpinned.name, unpinned.built).await
         {
             found.push((unpinned, pin));
         }
@@ -176,7 +183,7 @@ async fn held(wanted: Vec<Unpinned>) -> Vec<(Unpinned, Pin)> {
 
 async fn ask(unpinned: &Unpinned) -> Result<Pin, crate::backend::BackendError> {
     let engine = Engine::open(unpinned.engine.as_deref()).await?;
-    match local(&engine, &unpinned.name).await? {
+    match local(&engine, &unpinned.name, unpinned.built).await? {
         // What is built here is what is meant, whatever a registry calls by that name.
         Some(pin) => Ok(pin),
         None if unpinned.built => {
@@ -298,6 +305,7 @@ mod tests {
             have: None,
             engine: None,
             at: 0..0,
+            pins: Vec::new(),
         };
         let table = document["sandbox"]["a"]
             .as_table_like_mut()

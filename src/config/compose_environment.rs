@@ -1,5 +1,6 @@
 //! The environment of a Compose service: its files, and what it says itself.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 
 use toml::Spanned;
@@ -71,7 +72,7 @@ impl Converter<'_, '_, '_> {
             let text = (self.file.around.read)(&self.file.folder().join(name));
             let read = match text {
                 Ok(text) => self.variables.read_file(&text),
-                Err(_) if !required => continue,
+                Err(error) if !required && error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => Err(error.to_string()),
             };
             match read {
@@ -86,7 +87,7 @@ impl Converter<'_, '_, '_> {
                     self.wrong(
                         &path.span,
                         message,
-                        "Compose would not start without it either",
+                        "Compose would not start without it either: correct it, save it as UTF-8, and let this user read it",
                     );
                 }
             }

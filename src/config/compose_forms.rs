@@ -180,9 +180,7 @@ fn long_mount(node: &Node) -> Result<Mount, Wrong> {
         "tmpfs" if options.is_empty() => Ok(Mount::Tmpfs(target.to_owned())),
         "tmpfs" => Ok(Mount::Tmpfs(format!("{target}:{}", options.join(",")))),
         "bind" | "volume" => Ok(Mount::Volume {
-            source: text("source")
-                .filter(|source| !source.is_empty())
-                .map(str::to_owned),
+            source: source(kind, text("source").filter(|source| !source.is_empty()))?,
             target: target.to_owned(),
             read_only,
         }),
@@ -190,6 +188,22 @@ fn long_mount(node: &Node) -> Result<Mount, Wrong> {
             format!("a mount of type `{other}` cannot be expressed"),
             MOUNT_HELP,
         )),
+    }
+}
+
+/// What is mounted, as the short form has it, where a path is known by its beginning.
+fn source(kind: &str, source: Option<&str>) -> Result<Option<String>, Wrong> {
+    match (kind, source) {
+        ("bind", None) => Err((
+            "a mount of type `bind` without `source`".into(),
+            "say which folder: `source: ./data`",
+        )),
+        ("bind", Some(path)) if !path.starts_with(['/', '.', '~']) => Ok(Some(format!("./{path}"))),
+        ("volume", Some(path)) if path.starts_with(['.', '~']) || path.contains('/') => Err((
+            format!("`{path}` is a path, and a mount of type `volume` names a volume"),
+            "write `type: bind` for a folder of the host's",
+        )),
+        _ => Ok(source.map(str::to_owned)),
     }
 }
 
@@ -343,6 +357,10 @@ mod tests {
             "{type: volume, source: a, target: /b, volume: {subpath: c}}",
             "{type: npipe, source: a, target: /b}",
             "{type: bind, source: /a}",
+            "{type: bind, target: /a}",
+            "{type: volume, source: ./a, target: /b}",
+            "{type: volume, source: /a, target: /b}",
+            "{type: volume, source: ~/a, target: /b}",
             "{type: tmpfs, target: /t, tmpfs: {size: huge}}",
         ] {
             assert!(mount(&node(wrong)).is_err(), "{wrong}");

@@ -90,7 +90,7 @@ pub const SERVICE: &[Entry] = &[
     ("memswap_limit", Expressed, ""),
     ("models", Refused, "this version gives no models: write what they set as `environment`"),
     ("network_mode", Expressed, "`none`, `host`, `bridge` or the name of a network of the engine"),
-    ("networks", Expressed, "one network of the project, by the name that the engine has for it; without any, `bridge`"),
+    ("networks", Expressed, "one network of the project, by the name that the engine has for it; without any, `bridge`. Below it only `aliases` and `priority`"),
     ("oom_kill_disable", Refused, "what exceeds its ceiling has to end: remove the line"),
     ("oom_score_adj", Ignored, "whom the kernel ends first where the machine itself has no memory left"),
     ("pid", Expressed, "`host`"),
@@ -171,9 +171,11 @@ pub fn page() -> String {
          Every key of the service is expressed, or ignored because it changes nothing about what the code in the container \
          may do, or refused with its line and a help. A key that is not in these tables is refused.\n\n\
          - Variables are filled in as Compose does it, from the environment and from `.env` beside the file. One that is set \
-         nowhere is empty, and a note of the report says so.\n\
-         - Anchors, merge keys (`<<`) and `extends` within the file are followed. A second file (`compose.override.yaml`, \
-         `include`, `extends` with `file`) is not read: where there is one, name the output of `docker compose config`.\n\
+         nowhere is empty, and a note of the report says so. A `.env` \
+         that cannot be read is refused, and so are `COMPOSE_FILE` and `COMPOSE_ENV_FILES`: Compose would read other files.\n\
+         - Anchors, merge keys (`<<`) and `extends` within the file are followed. A second file (`include`, `extends` with \
+         `file`, and beside a file of a usual name any `compose.override.yaml`, `docker-compose.override.yaml` or the same in \
+         `.yml`) is not read: where there is one, name the output of `docker compose config`.\n\
          - A service without a network of its own is audited in the engine's `bridge`; one that names a network, in that \
          network, by the name that the engine has for it. It has to be there: `docker compose create` makes it.\n",
     );

@@ -7,6 +7,7 @@ use super::compose_forms::flag;
 use super::compose_service::{fill, mapping};
 use super::compose_table::Converter;
 use super::compose_yaml::Node;
+use crate::diag::Code;
 
 impl Converter<'_, '_, '_> {
     pub(super) fn networks(&mut self, service: &Node) {
@@ -24,16 +25,18 @@ impl Converter<'_, '_, '_> {
         let (name, at) = match entries {
             [] => ("default", service.span.clone()),
             [(word, options)] => {
-                if options
-                    .get("driver_opts")
-                    .is_some_and(|said| !said.is_empty())
-                {
-                    let help = "write them where the network is defined";
-                    return self.wrong(
-                        &word.span,
-                        "this network has options of the service's",
-                        help,
-                    );
+                for (key, value) in options.entries().unwrap_or_default() {
+                    let plain = matches!(key.text.as_str(), "aliases" | "priority");
+                    if !plain && !key.text.starts_with("x-") && !value.is_empty() {
+                        let message = format!(
+                            "this version cannot give a container `{}` in its network",
+                            key.text
+                        );
+                        let help =
+                            "leave it out of what is audited: the rules of a firewall may go by it";
+                        self.reader
+                            .report(Code::NotExpressible, key.span.clone(), message, help);
+                    }
                 }
                 (word.text.as_str(), word.span.clone())
             }

@@ -305,7 +305,22 @@ fn pinned(reader: &mut Reader<'_>, view: &View<'_, '_>, service: &Service) -> Op
         _ => false,
     };
     match (written, pin, id) {
+        (Image::Digest { .. }, None, Some(_)) => {
+            let message = format!("the service says `{name}`");
+            let help = "remove `image_id` here: the service pins its image itself";
+            reader.report(Code::Contradiction, view.span_of("image_id"), message, help);
+            None
+        }
         (_, None, Some(id)) => Some(id),
+        (Image::Tag(_), Some(Image::Digest { .. }), None) if service.built => {
+            let message = format!(
+                "the service builds its image, `{name}`, and `image` says what a registry has by that name"
+            );
+            let help =
+                "`escape-audit pin` writes `image_id` in its place: the id of what was built";
+            reader.report(Code::Contradiction, view.span_of("image"), message, help);
+            None
+        }
         (Image::Digest { .. }, Some(pin), _) if pin.to_string() != name => {
             let message = format!("the service says `{name}`");
             let help = "remove `image` here: the service pins its image itself";

@@ -9,13 +9,24 @@ use super::compose_yaml::{self, Node, Value, Word};
 use crate::diag::schema::Reader;
 use crate::diag::{Code, Diagnostic, Source, suggest};
 
-/// The names that Compose looks for, the first one first, and what it merges in without being told.
-pub const FILES: [(&str, &str); 4] = [
-    ("compose.yaml", "compose.override.yaml"),
-    ("compose.yml", "compose.override.yml"),
-    ("docker-compose.yml", "docker-compose.override.yml"),
-    ("docker-compose.yaml", "docker-compose.override.yaml"),
+/// The names that Compose looks for, the first one first.
+pub const FILES: [&str; 4] = [
+    "compose.yaml",
+    "compose.yml",
+    "docker-compose.yml",
+    "docker-compose.yaml",
 ];
+
+/// What it merges into any of them without being told.
+const OVERRIDES: [&str; 4] = [
+    "compose.override.yml",
+    "compose.override.yaml",
+    "docker-compose.override.yml",
+    "docker-compose.override.yaml",
+];
+
+/// The variables by which Compose is told to read other files than those.
+const ELSEWHERE: [&str; 2] = ["COMPOSE_FILE", "COMPOSE_ENV_FILES"];
 
 /// What is read besides the project file, so that a test can stand in for the machine.
 pub struct Surroundings<'a> {
@@ -75,12 +86,17 @@ impl<'a> File<'a> {
         services.unwrap_or_default()
     }
 
-    /// The file beside this one that Compose would merge in without being told.
+    /// The file beside this one that Compose would merge in without being told. One that cannot be read is there.
     pub fn override_beside(&self) -> Option<&'static str> {
         let name = self.source.path.file_name()?.to_str()?;
-        let (_, other) = FILES.iter().find(|(file, _)| *file == name)?;
-        (self.around.read)(&self.folder().join(other)).ok()?;
-        Some(other)
+        if !FILES.contains(&name) {
+            return None;
+        }
+        let there = |other: &&str| {
+            let read = (self.around.read)(&self.folder().join(other));
+            !read.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        OVERRIDES.into_iter().find(there)
     }
 
     /// The variables that the file may name.
@@ -90,18 +106,25 @@ impl<'a> File<'a> {
             file: Vec::new(),
             unset: BTreeSet::new(),
         };
-        if let Ok(text) = (self.around.read)(&self.folder().join(".env")) {
-            match variables.read_file(&text) {
-                Ok(all) => variables.file = all,
-                Err(why) => {
-                    let message = format!("the file `.env` beside this one cannot be read: {why}");
-                    reader.report(
-                        Code::WrongValue,
-                        0..0,
-                        message,
-                        "correct it: Compose reads it too",
-                    );
-                }
+        let read = match (self.around.read)(&self.folder().join(".env")) {
+            Ok(text) => variables.read_file(&text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error.to_string()),
+        };
+        match read {
+            Ok(all) => variables.file = all,
+            Err(why) => {
+                let message = format!("the file `.env` beside this one cannot be read: {why}");
+                let help =
+                    "Compose reads it too: correct it, save it as UTF-8, and let this user read it";
+                reader.report(Code::WrongValue, 0..0, message, help);
+            }
+        }
+        for name in ELSEWHERE {
+            if variables.get(name).is_some_and(|value| !value.is_empty()) {
+                let message = format!("`{name}` is set, and Compose would read other files");
+                let help = "take it out of the environment and of `.env`, or audit the output of `docker compose config` in a folder of its own";
+                reader.report(Code::NotExpressible, 0..0, message, help);
             }
         }
         variables
@@ -119,7 +142,7 @@ impl<'a> File<'a> {
         fill(reader, &mut node, variables);
         let mut seen = vec![name.to_owned()];
         while let Some(base) = self.base(reader, &mut node, variables, &mut seen) {
-            node = merged(base, node);
+            node = merged(base, node, merged_values);
         }
         Some((word.clone(), node))
     }
@@ -213,18 +236,17 @@ pub fn fill(reader: &mut Reader<'_>, node: &mut Node, variables: &mut Variables<
 }
 
 /// These stand as a list of `NAME=VALUE` or as a mapping, and are merged name by name.
-const PAIRS: [&str; 6] = [
+const PAIRS: [&str; 5] = [
     "annotations",
     "environment",
     "extra_hosts",
     "labels",
-    "storage_opt",
     "sysctls",
 ];
 
 /// A base with what is said over it, as Compose merges them: mappings key by key, lists one after the other, the rest
-/// replaced.
-fn merged(base: Node, over: Node) -> Node {
+/// replaced. `both` makes one of two values of a key.
+fn merged(base: Node, over: Node, both: fn(&str, Node, Node) -> Node) -> Node {
     let Value::Map(mut entries) = base.value else {
         return over;
     };
@@ -240,8 +262,8 @@ fn merged(base: Node, over: Node) -> Node {
             .find(|(there, _)| there.text == word.text)
         {
             Some((there, old)) => {
-                let both = merged_values(&word.text, old.clone(), value);
-                (*there, *old) = (word, both);
+                let value = both(&word.text, old.clone(), value);
+                (*there, *old) = (word, value);
             }
             None => entries.push((word, value)),
         }
@@ -256,14 +278,22 @@ fn merged_values(key: &str, base: Node, over: Node) -> Node {
     if matches!(key, "command" | "entrypoint" | "test") {
         return over;
     }
-    if PAIRS.contains(&key) {
-        return merged(mapping(base), mapping(over));
+    // What is left empty says nothing.
+    if over.value == Value::Null {
+        return base;
     }
-    if key == "networks" {
-        return merged(mapping(base), mapping(over));
+    match key {
+        // A name without a value is passed on from where Compose runs, whatever the base says of it; a bound that is
+        // left empty is none.
+        _ if PAIRS.contains(&key) || key == "ulimits" => {
+            return merged(mapping(base), mapping(over), |_, _, over| over);
+        }
+        "networks" => return merged(mapping(base), mapping(over), merged_values),
+        "dns" | "env_file" | "tmpfs" => return lists(key, &base, &over),
+        _ => {}
     }
     match (&base.value, &over.value) {
-        (Value::Map(_), Value::Map(_)) => merged(base, over),
+        (Value::Map(_), Value::Map(_)) => merged(base, over, merged_values),
         (Value::List(_), Value::List(_) | Value::Scalar { .. })
         | (Value::Scalar { .. }, Value::List(_)) => lists(key, &base, &over),
         _ => over,
@@ -273,7 +303,7 @@ fn merged_values(key: &str, base: Node, over: Node) -> Node {
 /// One list after the other, nothing twice; of mounts at one place, the later counts.
 fn lists(key: &str, base: &Node, over: &Node) -> Node {
     let own = |node: &Node| -> Vec<Node> {
-        let items = node.items().unwrap_or_default();
+        let items = node.items().unwrap_or_else(|| vec![node]);
         items.into_iter().cloned().collect()
     };
     let (mut all, more) = (own(base), own(over));

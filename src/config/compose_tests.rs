@@ -10,6 +10,12 @@ use crate::diag::Source;
 
 type Files<'a> = &'a [(&'a str, &'a str)];
 
+/// The text of a file that is there and cannot be read.
+const FORBIDDEN: &str = "\0";
+
+/// The text of a file that is no text.
+const BINARY: &str = "\u{1}";
+
 /// A service of `/p/demo/compose.yaml`, with these other files and variables.
 fn read_with(
     yaml: &str,
@@ -26,6 +32,8 @@ fn read_with(
         let found = files.iter().find(|(file, _)| *file == name);
         match (name.as_str(), found) {
             ("compose.yaml", _) => Ok(yaml.to_owned()),
+            (_, Some((_, FORBIDDEN))) => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
+            (_, Some((_, BINARY))) => Err(io::Error::from(io::ErrorKind::InvalidData)),
             (_, Some((_, text))) => Ok((*text).to_owned()),
             _ => Err(io::Error::from(io::ErrorKind::NotFound)),
         }
@@ -326,6 +334,60 @@ fn environment_files_come_before_the_environment() {
     assert!(codes(&service("env_file: gone").err().expect("refused")).contains(&"wrong-value"));
 }
 
+/// Without them, other variables would be filled in than those of what is deployed.
+#[test]
+fn a_file_of_variables_is_read_or_refused() {
+    let yaml = "services: {a: {image: busybox, privileged: \"${P:-false}\"}}";
+    let marked = [(".env", "\u{feff}P=true\n")];
+    let seen = read_with(yaml, "a", &marked, &[]).expect("valid");
+    assert!(seen.settings.privileged);
+    let files = "services: {a: {image: busybox, env_file: [{path: env, required: false}]}}";
+    let marked = [("env", "\u{feff}A=1\n")];
+    let seen = read_with(files, "a", &marked, &[]).expect("valid");
+    assert_eq!(seen.settings.environment, [("A".into(), "1".into())]);
+    for text in [FORBIDDEN, BINARY] {
+        for (yaml, name) in [(yaml, ".env"), (files, "env")] {
+            let said = read_with(yaml, "a", &[(name, text)], &[]).err();
+            let said = said.expect("refused").to_string();
+            assert!(
+                said.contains("compose.yaml:1:") && said.contains("save it as UTF-8"),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_variable_that_names_other_files_is_refused() {
+    let yaml = "services: {a: {image: busybox}}";
+    for name in ["COMPOSE_FILE", "COMPOSE_ENV_FILES"] {
+        let text = format!("{name}=other\n");
+        for (files, own) in [
+            (&[(".env", text.as_str())][..], &[][..]),
+            (&[], &[(name, "other")]),
+        ] {
+            let said = read_with(yaml, "a", files, own).err().expect("refused");
+            assert_eq!(codes(&said), ["not-expressible"], "{name}");
+        }
+        assert!(read_with(yaml, "a", &[], &[(name, "")]).is_ok());
+    }
+}
+
+/// One key that is left empty leaves what the base says of it.
+#[test]
+fn what_is_left_empty_is_taken_from_the_base() {
+    let yaml = "services:\n  base:\n    image: busybox\n    privileged: true\n    cap_add: [SYS_ADMIN]\n    tmpfs: /a\n    environment: {A: 1, B: 1}\n\
+                \x20   deploy: {resources: {limits: {pids: 9}}}\n\
+                \x20 a:\n    extends: base\n    image:\n    privileged: ~\n    cap_add:\n    tmpfs: /b\n    environment: {A: }\n    deploy: {resources: {limits: }}\n";
+    let seen = read_with(yaml, "a", &[], &[]).expect("valid");
+    assert_eq!(seen.image.as_deref(), Some("busybox"));
+    let settings = seen.settings;
+    assert!(settings.privileged && settings.capabilities.contains(&"CAP_SYS_ADMIN".to_owned()));
+    assert_eq!((settings.pids_limit, settings.tmpfs.len()), (Some(9), 2));
+    // A variable without a value is passed on from where Compose runs.
+    assert_eq!(settings.environment, [("B".into(), "1".into())]);
+}
+
 #[test]
 fn what_a_service_extends_is_merged_in() {
     let yaml = "services:\n  base:\n    image: busybox\n    read_only: true\n    cap_drop: [ALL]\n    environment: [A=1, B=1]\n    volumes: ['/x:/data', '/y:/y']\n\
@@ -362,7 +424,7 @@ fn networks_and_volumes_go_by_the_names_that_the_engine_has() {
     assert_eq!(of("networks: [n]", "networks: {n: }"), named("demo_n"));
     assert_eq!(
         of(
-            "networks: {n: {aliases: [x]}}",
+            "networks: {n: {aliases: [x], priority: 1, mac_address: }}",
             "name: mine\nnetworks: {n: {}}"
         ),
         named("mine_n")
@@ -386,6 +448,24 @@ fn networks_and_volumes_go_by_the_names_that_the_engine_has() {
         ("network_mode: none\nnetworks: [n]", "networks: {n: }"),
         ("network_mode: service:b", ""),
         ("networks: {n: {driver_opts: {x: y}}}", "networks: {n: }"),
+        (
+            "networks: {n: {ipv4_address: 192.0.2.9}}",
+            "networks: {n: }",
+        ),
+        (
+            "networks: {n: {ipv6_address: '2001:db8::9'}}",
+            "networks: {n: }",
+        ),
+        (
+            "networks: {n: {mac_address: '02:00:00:00:00:09'}}",
+            "networks: {n: }",
+        ),
+        (
+            "networks: {n: {link_local_ips: [192.0.2.9]}}",
+            "networks: {n: }",
+        ),
+        ("networks: {n: {gw_priority: 1}}", "networks: {n: }"),
+        ("networks: {n: {interface_name: eth9}}", "networks: {n: }"),
     ] {
         assert_eq!(
             network(lines, top).err().map(|m| m.len()),
@@ -412,6 +492,24 @@ fn networks_and_volumes_go_by_the_names_that_the_engine_has() {
         None
     );
     assert_eq!(volume(""), None);
+}
+
+/// A volume of the same name is another thing.
+#[test]
+fn a_bind_of_a_bare_name_is_a_folder() {
+    let yaml = "volumes: {work: }\nservices:\n  a:\n    image: busybox\n    volumes:\n      - {type: bind, source: work, target: /w}\n\
+                \x20     - {type: volume, source: work, target: /v}\n";
+    let seen = read_with(yaml, "a", &[], &[]).expect("valid").settings;
+    assert_eq!(
+        (&seen.volumes[0].source, &seen.volumes[1].source),
+        (
+            &VolumeSource::Host("/p/demo/./work".into()),
+            &VolumeSource::Named("demo_work".into())
+        )
+    );
+    let path = yaml.replace("volume, source: work", "volume, source: ./work");
+    let said = read_with(&path, "a", &[], &[]).err().expect("refused");
+    assert_eq!(codes(&said), ["wrong-value"]);
 }
 
 #[test]
@@ -445,6 +543,21 @@ fn a_file_that_compose_would_merge_in_is_not_overlooked() {
         codes(&read_with(yaml, "a", &beside, &[]).err().expect("refused")),
         ["not-expressible"]
     );
+    // Whatever the two are called, and whether or not this user may read it.
+    for name in [
+        "compose.override.yml",
+        "docker-compose.override.yml",
+        "docker-compose.override.yaml",
+    ] {
+        for text in ["services: {}", FORBIDDEN] {
+            let said = read_with(yaml, "a", &[(name, text)], &[]).err();
+            assert_eq!(
+                said.as_ref().map(codes),
+                Some(vec!["not-expressible"]),
+                "{name}"
+            );
+        }
+    }
     let include = format!("include: [other.yaml]\n{yaml}");
     assert_eq!(
         codes(&read_with(&include, "a", &[], &[]).err().expect("refused")),
@@ -495,6 +608,24 @@ fn the_image_is_pinned_here_or_there() {
         image("{build: ., image: mine}", &by_id),
         Ok(Some(Image::Id(digest.clone())))
     );
+    // What is deployed is what the service says, and what it builds no registry knows.
+    for (service, beside) in [
+        (format!("{{image: '{pinned}'}}"), by_id.clone()),
+        (
+            "{build: ., image: 'busybox:1'}".into(),
+            format!("image = '{pinned}'"),
+        ),
+        (
+            "{build: ., image: 'busybox:1'}".into(),
+            format!("image = '{pinned}'\nallow_tag = true"),
+        ),
+    ] {
+        assert_eq!(
+            image(&service, &beside),
+            Err(vec!["contradiction"]),
+            "{service} {beside}"
+        );
+    }
     assert_eq!(image("{image: 'busybox:1'}", ""), Err(vec!["not-pinned"]));
     assert_eq!(image("{build: .}", ""), Err(vec!["not-pinned"]));
     assert_eq!(image("{read_only: true}", ""), Err(vec!["missing-key"]));

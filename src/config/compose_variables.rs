@@ -85,6 +85,8 @@ impl Variables<'_> {
     pub fn read_file(&mut self, text: &str) -> Result<Vec<(String, String)>, String> {
         let mut all: Vec<(String, String)> = Vec::new();
         let outside = self.file.len();
+        // Some editors begin a file with a mark of its encoding, which is no part of the first name.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut lines = text.lines().enumerate();
         while let Some((number, line)) = lines.next() {
             let line = line.trim_start();

@@ -9,7 +9,7 @@ use super::compose_project;
 use super::compose_service::File;
 use super::image;
 use super::model::Image;
-use crate::diag::Source;
+use crate::diag::{Code, Diagnostic, Diagnostics, Source};
 
 /// A sandbox whose image is called by a name that may mean another one tomorrow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,24 @@ pub struct Unpinned {
     pub engine: Option<String>,
     /// Where a mistake about it is told: the bytes of `image`, or of `service`.
     pub at: Range<usize>,
+    /// Where `image` and `image_id` say what they do now, which a pin is written over.
+    pub pins: Vec<Range<usize>>,
+}
+
+/// The mistakes of a project file that are not mended by pinning what is open in it.
+pub fn beyond(mut mistakes: Diagnostics, source: &Source, open: &[Unpinned]) -> Diagnostics {
+    let mended = |mistake: &Diagnostic| {
+        let place = mistake.place.as_ref();
+        let at = place.filter(|place| place.path == source.path);
+        let at = at.and_then(|place| Some(&place.span.as_ref()?.1));
+        let is_pin = || {
+            open.iter()
+                .any(|open| at.is_some_and(|at| open.pins.contains(at)))
+        };
+        mistake.code == Code::NotPinned || is_pin()
+    };
+    mistakes.retain(|mistake| !mended(mistake));
+    mistakes
 }
 
 /// The sandboxes whose pin an engine has to be asked for, in the order of the file. What cannot be read is left out: whoever
@@ -61,6 +79,7 @@ fn of(source: &Source, sandbox: &str, table: &DeTable<'_>) -> Option<Unpinned> {
         have: image.clone().or(id),
         engine: text("docker_host"),
         at: at("image").unwrap_or_default(),
+        pins: at("image").into_iter().chain(at("image_id")).collect(),
     };
     let Some(compose) = text("compose") else {
         unpinned.name = image?;
@@ -85,6 +104,7 @@ fn of(source: &Source, sandbox: &str, table: &DeTable<'_>) -> Option<Unpinned> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::parse;
     use std::fs;
 
     #[test]
@@ -133,5 +153,52 @@ mod tests {
         );
         assert_eq!(&text[found[1].at.clone()], "'tag'");
         assert!(found[3].built && found[3].have.as_deref() == Some(&*digest));
+    }
+
+    /// A file with another mistake in it is not one whose images are all pinned.
+    #[test]
+    fn what_pinning_does_not_mend_is_left() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        fs::write(
+            folder.path().join("c.yaml"),
+            "services: {built: {build: ., image: mine}, tag: {image: 'busybox:1'}}",
+        )
+        .expect("written");
+        let composed = |service: &str, more: &str| {
+            format!(
+                "[sandbox.a]\nbackend = 'docker'\ncompose = 'c.yaml'\nservice = '{service}'\n{more}\n"
+            )
+        };
+        let left = |text: &str| {
+            let source = Source::new(folder.path().join("p.toml"), text);
+            let mistakes = parse(&source).expect_err("a mistake");
+            let left = beyond(mistakes, &source, &unpinned(&source));
+            left.iter()
+                .map(|mistake| mistake.code.name())
+                .collect::<Vec<_>>()
+        };
+        let tag = "[sandbox.a]\nbackend = 'docker'\nimage = 'python:3'\n";
+        for mended in [
+            tag.to_owned(),
+            composed("tag", ""),
+            composed("tag", &format!("image = 'busybox:0@{digest}'")),
+            composed("built", &format!("image = 'mine@{digest}'")),
+        ] {
+            assert_eq!(left(&mended), [""; 0], "{mended}");
+        }
+        for (text, code) in [
+            (format!("{tag}red_only = true\n"), "unknown-key"),
+            (format!("{tag}[[gate.waiver]]\ncase = 'x'\n"), "missing-key"),
+            (composed("tag", "read_only = true"), "contradiction"),
+            (
+                format!(
+                    "[sandbox.a]\nbackend = 'docker'\nimage = 'a@{digest}'\nimage_id = '{digest}'\n"
+                ),
+                "contradiction",
+            ),
+        ] {
+            assert!(left(&text).contains(&code), "{text} {:?}", left(&text));
+        }
     }
 }

@@ -32,15 +32,20 @@ pub async fn service(engine: &Engine, name: &str) -> Result<Like, BackendError> 
         "2" => "private",
         _ => "host",
     };
-    let text = compose(&seen, &declared.unwrap_or_default(), groups);
+    let text = compose(&seen, &declared.unwrap_or_default(), groups)?;
     Ok(Like { text, image })
 }
 
 /// The file. `declared` are the volumes of the image, which every container of it gets; `groups` is the engine's default
 /// for the namespace of cgroups.
-fn compose(seen: &ContainerInspectResponse, declared: &[String], groups: &str) -> String {
+fn compose(
+    seen: &ContainerInspectResponse,
+    declared: &[String],
+    groups: &str,
+) -> Result<String, BackendError> {
     let nothing = HostConfig::default();
     let host = seen.host_config.as_ref().unwrap_or(&nothing);
+    let security = security(host)?;
     let mut service = Map::new();
     let mut say = |key: &str, value: Value| {
         let empty = match &value {
@@ -95,7 +100,7 @@ fn compose(seen: &ContainerInspectResponse, declared: &[String], groups: &str) -
     say("privileged", json!(host.privileged));
     say("cap_add", json!(host.cap_add));
     say("cap_drop", json!(host.cap_drop));
-    say("security_opt", json!(security(host)));
+    say("security_opt", json!(security));
     let networks = networks(seen);
     match &networks[..] {
         [one] if one == "default" => say("network_mode", json!("bridge")),
@@ -146,7 +151,7 @@ fn compose(seen: &ContainerInspectResponse, declared: &[String], groups: &str) -
         "services": {"container": service},
         "volumes": named.collect::<Map<_, _>>(),
     });
-    serde_json::to_string_pretty(&file).unwrap_or_default()
+    Ok(serde_json::to_string_pretty(&file).unwrap_or_default())
 }
 
 /// `$` names a variable in a Compose file.
@@ -166,14 +171,67 @@ fn positive(number: Option<i64>) -> Value {
     json!(number.filter(|number| *number > 0))
 }
 
-fn security(host: &HostConfig) -> Vec<String> {
+fn security(host: &HostConfig) -> Result<Vec<String>, BackendError> {
     let mut all = host.security_opt.clone().unwrap_or_default();
     let bare = |paths: &Option<Vec<String>>| paths.as_ref().is_some_and(Vec::is_empty);
     let open = bare(&host.masked_paths) && bare(&host.readonly_paths);
+    let usual = is_usual(&host.masked_paths, &MASKED, &MASKED_BY_SOME)
+        && is_usual(&host.readonly_paths, &READ_ONLY, &[]);
+    if !open && !usual {
+        let text = "it hides other paths of the kernel's than the engine does by itself";
+        return Err(BackendError::new("not-expressible", text)
+            .help("start it without `MaskedPaths` and `ReadonlyPaths`, or with both of them empty (`systempaths=unconfined`)"));
+    }
     if open && host.privileged != Some(true) {
         all.push("systempaths=unconfined".into());
     }
-    all
+    Ok(all)
+}
+
+/// What an engine hides by itself.
+const MASKED: [&str; 10] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/firmware",
+];
+
+/// What newer versions hide as well; what ends with a star is the beginning of a path.
+const MASKED_BY_SOME: [&str; 3] = [
+    "/proc/interrupts",
+    "/sys/devices/system/cpu/cpu*",
+    "/sys/devices/virtual/powercap",
+];
+
+/// What it makes read-only.
+const READ_ONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
+/// Whether these are an engine's own paths. Podman does not say them.
+fn is_usual(paths: &Option<Vec<String>>, always: &[&str], also: &[&str]) -> bool {
+    let Some(paths) = paths else {
+        return true;
+    };
+    let has = |path: &&str| paths.iter().any(|there| there == path);
+    let known = |there: &String| {
+        always.contains(&there.as_str())
+            || also.iter().any(|path| match path.strip_suffix('*') {
+                Some(start) => there.starts_with(start),
+                None => there == path,
+            })
+    };
+    always.iter().all(|path| has(path)) && paths.iter().all(known)
 }
 
 /// The networks that it is in; of one that is stopped, or shares another's, the one that it was asked to be in.
@@ -242,6 +300,12 @@ fn volumes(host: &HostConfig, mounts: &[MountPoint], declared: &[String]) -> Val
         let asked = host.mounts.iter().flatten();
         let asked = asked.clone().find(|asked| asked.target.as_deref() == Some(&*target));
         let propagation = mount.propagation.as_deref().filter(|said| !said.is_empty());
+        let bind = asked.and_then(|asked| asked.bind_options.as_ref());
+        let recursive = bind.and_then(|bind| match (bind.non_recursive, bind.read_only_non_recursive) {
+            (Some(true), _) => Some("disabled"),
+            (_, Some(true)) => Some("writable"),
+            _ => None,
+        });
         match kind {
             "volume" if name(mount).is_none() && declared.contains(&target) => None,
             "volume" if name(mount).is_none() => Some(json!({"type": "volume", "target": target})),
@@ -263,7 +327,7 @@ fn volumes(host: &HostConfig, mounts: &[MountPoint], declared: &[String]) -> Val
             }
             kind => Some(json!({
                 "type": kind, "source": mount.source, "target": target, "read_only": !writable,
-                "bind": {"propagation": propagation},
+                "bind": {"propagation": propagation, "recursive": recursive},
             })),
         }
     });
@@ -273,18 +337,22 @@ fn volumes(host: &HostConfig, mounts: &[MountPoint], declared: &[String]) -> Val
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{NetworkMode, Project, parse_with};
+    use crate::config::{NetworkMode, Project, Unlike, parse_with};
     use crate::diag::{Diagnostics, Source};
 
     /// What an engine says, as the project file makes a sandbox of it.
     fn like(seen: Value, beside: &str) -> Result<Project, Diagnostics> {
         let seen: ContainerInspectResponse = serde_json::from_value(seen).expect("an answer");
         let text = compose(&seen, &["/declared".into()], "private");
+        let text = text.map_err(|error| Unlike {
+            text: error.text,
+            help: error.help,
+        });
         let image = seen.image.clone().unwrap_or_default();
         let source = format!("[sandbox.x]\nbackend = 'docker'\nlike = 'it'\n{beside}\n");
         parse_with(&Source::new("p.toml", &source), &|_, _| {
             Ok(Like {
-                text: text.clone(),
+                text: text.clone()?,
                 image: image.clone(),
             })
         })
@@ -305,7 +373,7 @@ mod tests {
                 "NetworkMode": "none", "IpcMode": "private", "CgroupnsMode": "private", "Runtime": "runc",
                 "Tmpfs": {"/scratch": "size=16777216"}, "Ulimits": [{"Name": "nproc", "Soft": 8, "Hard": 9}],
                 "OomKillDisable": false, "PidMode": "", "CpuQuota": 0,
-                "MaskedPaths": ["/proc/kcore"], "ReadonlyPaths": ["/proc/sys"],
+                "MaskedPaths": ([MASKED.as_slice(), &["/proc/interrupts"]].concat()), "ReadonlyPaths": READ_ONLY,
             },
             "Mounts": [
                 {"Type": "bind", "Source": "/srv", "Destination": "/data", "RW": false, "Propagation": "rprivate"},
@@ -378,6 +446,36 @@ mod tests {
                 mistakes.to_string().contains("the container it:"),
                 "{mistakes}"
             );
+        }
+        let (fewer, more) = (&MASKED[1..], [MASKED.as_slice(), &["/proc/mine"]].concat());
+        for (masked, read_only) in [
+            (json!(fewer), json!(READ_ONLY)),
+            (json!([]), json!(READ_ONLY)),
+            (json!(MASKED), json!([])),
+            (json!(null), json!([])),
+            (json!(MASKED), json!(["/proc/sys"])),
+            (json!(more), json!(READ_ONLY)),
+        ] {
+            let host = json!({"MaskedPaths": masked, "ReadonlyPaths": read_only});
+            let said = like(json!({"Image": image(), "HostConfig": host}), "");
+            let said = said.expect_err("other paths").to_string();
+            assert!(
+                said.contains("MaskedPaths") && said.contains("help:"),
+                "{said}"
+            );
+        }
+        // What is mounted below a folder stays writable, or is not there.
+        for option in ["ReadOnlyNonRecursive", "NonRecursive"] {
+            let bind = json!({"Type": "bind", "Target": "/d", "Source": "/s", "BindOptions": {option: true}});
+            let seen = json!({
+                "Image": image(),
+                "HostConfig": {"Mounts": [bind]},
+                "Mounts": [{"Type": "bind", "Source": "/s", "Destination": "/d", "RW": false, "Propagation": "rprivate"}],
+            });
+            let said = like(seen, "")
+                .expect_err("a bind of its own kind")
+                .to_string();
+            assert!(said.contains("kind of `bind`"), "{said}");
         }
         let networks = json!({"a": {}, "b": {}});
         let seen = json!({"Image": image(), "NetworkSettings": {"Networks": networks}});

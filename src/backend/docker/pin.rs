@@ -24,10 +24,10 @@ impl Pin {
     }
 }
 
-/// What the engine itself holds by this name; `None`: nothing. Nothing leaves the engine's machine.
-pub async fn local(engine: &Engine, name: &str) -> Result<Option<Pin>, BackendError> {
+/// What the engine itself holds by this name; `None`: nothing. Nothing leaves the engine's machine. `built`: it is built here.
+pub async fn local(engine: &Engine, name: &str, built: bool) -> Result<Option<Pin>, BackendError> {
     let found = inspect(engine, name).await?;
-    Ok(found.map(|facts| of(name, &facts)))
+    Ok(found.map(|facts| of(name, &facts, built)))
 }
 
 /// What the registry means by this name, asked through the engine.
@@ -49,10 +49,12 @@ pub async fn remote(engine: &Engine, name: &str) -> Result<Pin, BackendError> {
     }
 }
 
-/// By the digest that this very repository gave it; without one, by its id.
-fn of(name: &str, facts: &ImageFacts) -> Pin {
+/// By the digest that this very repository gave it; without one, by its id. Of what is built the id alone counts: engines
+/// give it a digest, too, by which no registry has to know it.
+fn of(name: &str, facts: &ImageFacts, built: bool) -> Pin {
     let repository = repository(name);
-    let digest = facts.repo_digests.iter().find_map(|known| {
+    let mut known = facts.repo_digests.iter().filter(|_| !built);
+    let digest = known.find_map(|known| {
         let (there, digest) = known.split_once('@')?;
         (plain(there) == repository).then_some(digest)
     });
@@ -93,11 +95,19 @@ mod tests {
             ..ImageFacts::default()
         };
         let digest = |text: &str| Pin::Digest(text.into());
-        assert_eq!(of("python:3.12", &facts), digest("python:3.12@sha256:own"));
-        assert_eq!(of("python", &facts), digest("python@sha256:own"));
+        assert_eq!(
+            of("python:3.12", &facts, false),
+            digest("python:3.12@sha256:own")
+        );
+        assert_eq!(of("python", &facts, false), digest("python@sha256:own"));
         let private = digest("h.test:5000/python:3@sha256:other");
-        assert_eq!(of("h.test:5000/python:3", &facts), private);
-        assert_eq!(of("mine", &facts), Pin::Id("sha256:id".into()));
-        assert_eq!(of("h.test:5000/mine", &facts), Pin::Id("sha256:id".into()));
+        assert_eq!(of("h.test:5000/python:3", &facts, false), private);
+        let id = Pin::Id("sha256:id".into());
+        assert_eq!(of("python:3.12", &facts, true), id);
+        assert_eq!(of("mine", &facts, false), Pin::Id("sha256:id".into()));
+        assert_eq!(
+            of("h.test:5000/mine", &facts, false),
+            Pin::Id("sha256:id".into())
+        );
     }
 }
