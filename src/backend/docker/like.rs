@@ -231,7 +231,7 @@ fn is_usual(paths: &Option<Vec<String>>, always: &[&str], also: &[&str]) -> bool
                 None => there == path,
             })
     };
-    always.iter().all(|path| has(path)) && paths.iter().all(known)
+    always.iter().all(has) && paths.iter().all(known)
 }
 
 /// The networks that it is in; of one that is stopped, or shares another's, the one that it was asked to be in.
