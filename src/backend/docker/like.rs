@@ -102,10 +102,12 @@ fn compose(
     say("cap_drop", json!(host.cap_drop));
     say("security_opt", json!(security));
     let networks = networks(seen);
-    match &networks[..] {
-        [one] if one == "default" => say("network_mode", json!("bridge")),
-        [one] => say("network_mode", json!(one)),
-        several => say("networks", json!(several)),
+    match (&networks[..], own_address(seen)) {
+        // Firewalls go by an address that is its own, and no other container can have it: so it is refused, as of a service.
+        ([one], Some(address)) => say("networks", json!({one: {"ipv4_address": address}})),
+        ([one], None) if one == "default" => say("network_mode", json!("bridge")),
+        ([one], None) => say("network_mode", json!(one)),
+        (several, _) => say("networks", json!(several)),
     }
     say("pid", json!(host.pid_mode));
     // A namespace of its own either way; whether others may join it is their matter.
@@ -232,6 +234,18 @@ fn is_usual(paths: &Option<Vec<String>>, always: &[&str], also: &[&str]) -> bool
             })
     };
     always.iter().all(has) && paths.iter().all(known)
+}
+
+/// The address that it was given, and did not get by chance.
+fn own_address(seen: &ContainerInspectResponse) -> Option<String> {
+    let settings = seen.network_settings.as_ref()?;
+    let configs = settings.networks.as_ref()?.values();
+    let configs = configs.filter_map(|network| network.ipam_config.as_ref());
+    let addresses = configs.flat_map(|ipam| [&ipam.ipv4_address, &ipam.ipv6_address]);
+    addresses
+        .flatten()
+        .find(|address| !address.is_empty())
+        .cloned()
 }
 
 /// The networks that it is in; of one that is stopped, or shares another's, the one that it was asked to be in.
@@ -477,6 +491,12 @@ mod tests {
                 .to_string();
             assert!(said.contains("kind of `bind`"), "{said}");
         }
+        let given = json!({"a": {"IPAMConfig": {"IPv4Address": "10.89.0.77"}}});
+        let seen = json!({"Image": image(), "NetworkSettings": {"Networks": given}});
+        let said = like(seen, "")
+            .expect_err("an address of its own")
+            .to_string();
+        assert!(said.contains("ipv4_address"), "{said}");
         let networks = json!({"a": {}, "b": {}});
         let seen = json!({"Image": image(), "NetworkSettings": {"Networks": networks}});
         let said = like(seen, "").expect_err("in two networks").to_string();
