@@ -82,7 +82,7 @@ pub fn write(baseline: &Baseline) -> String {
             let _ = writeln!(text, "\n[sandbox.{name}.promises]");
         }
         for (what, promised) in &sandbox.promises {
-            let _ = writeln!(text, "{} = {promised}", quoted(what));
+            let _ = writeln!(text, "{what} = {promised}");
         }
         let _ = writeln!(text, "\n[sandbox.{name}.cases]");
         for (id, case) in &sandbox.cases {

@@ -77,9 +77,18 @@ impl Sandbox {
 
     /// The ceilings that it promised, by the policy's own names.
     pub fn promises(&self) -> BTreeMap<String, f64> {
-        let policy = self.policy.as_object().into_iter().flatten();
-        policy
-            .filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)))
+        const CEILINGS: [&str; 7] = [
+            "pids",
+            "memory",
+            "memory_and_swap",
+            "cpus",
+            "scratch",
+            "timeout",
+            "output",
+        ];
+        let promised = CEILINGS.iter();
+        promised
+            .filter_map(|name| Some(((*name).to_owned(), self.policy[*name].as_f64()?)))
             .collect()
     }
 
