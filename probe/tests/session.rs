@@ -1155,8 +1155,8 @@ fn it_touches_itself_and_nobody_else() {
         assert_eq!(told.last().unwrap().text("result"), Some("ok"), "{told:?}");
         assert_eq!(touch(&mut probe).1, token("c"));
     }
-    // Of documentation (RFC 5737): nobody's address, and not this network's.
-    for address in ["tcp://203.0.113.10:80", "udp://203.0.113.10:80", "path:/x"] {
+    // Of documentation (RFC 5737): nobody's address, and not this network's, whichever that is.
+    for address in ["tcp://203.0.113.99:80", "udp://203.0.113.99:80", "path:/x"] {
         probe.say(&Message::new(&["touch"]).with("address", address));
         let told = probe.until("touched");
         let refused = format!("errno:{}", libc::EADDRNOTAVAIL);

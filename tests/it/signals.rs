@@ -122,7 +122,9 @@ fn killed_while_an_engine_is_asked() {
         }));
         let mut audit = engine_faults::audit(&engine, &[]);
         let pid = audit.pid;
-        audit.until("the phase", |_| engine.has_failed());
+        audit.until("the phase", |_| {
+            engine.has_failed() && !engine.containers().is_empty()
+        });
         audit.signal(Signal::SIGKILL);
         let (seen, left) = audit.finish_with_traces();
         assert_eq!(seen.status, -9);
