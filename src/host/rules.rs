@@ -26,12 +26,19 @@ pub fn by_destination_alone() -> Option<bool> {
     for rules in both {
         match rules {
             Ok(usual) => all &= usual,
-            // A kernel without the family, or without rules, has none.
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+            Err(error) if has_none(&error) => {}
             Err(_) => return None,
         }
     }
     Some(all)
+}
+
+/// A kernel without the family, or without rules, has none.
+fn has_none(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EOPNOTSUPP | libc::EAFNOSUPPORT)
+    )
 }
 
 fn of_family(family: i32) -> io::Result<bool> {
@@ -157,7 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_tells() {
+    fn this_machine_tells_and_one_without_the_family_has_no_rule_of_it() {
         assert!(by_destination_alone().is_some());
+        let is_none = |code| has_none(&io::Error::from_raw_os_error(code));
+        assert!(is_none(libc::EAFNOSUPPORT) && is_none(libc::EOPNOTSUPP) && !is_none(libc::EPERM));
     }
 }
