@@ -67,7 +67,10 @@ pub struct Seen {
 pub async fn make(order: Order<'_>, cases: &[&Case], number: usize) -> Made {
     let range = order.bench.range_of(order.sandbox);
     let stood_by = match order.backend {
-        Ok(backend) if cases.iter().any(|case| connects(case)) => backend.stand_by(range).await,
+        // Whose network the engine's is decides about names and metadata too, where no post is a target.
+        Ok(backend) if cases.iter().any(|case| case.attempt.is_network()) => {
+            backend.stand_by(range).await
+        }
         _ => Ok(()),
     };
     let posts = order.backend.ok().and_then(Backend::posts);
@@ -318,10 +321,6 @@ impl Instance<'_> {
             seen_by_name: self.seen_by_name,
         }
     }
-}
-
-fn connects(case: &Case) -> bool {
-    matches!(case.attempt, Attempt::Connect { .. })
 }
 
 fn gains(case: &Case) -> bool {

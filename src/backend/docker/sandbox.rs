@@ -77,7 +77,10 @@ impl Docker {
         };
         for volume in &settings.volumes {
             if let VolumeSource::Named(name) = &volume.source {
-                stand_in_for(docker, name, opening.run, &word).await?;
+                let stands = stand_in_for(docker, name, opening.run, &word).await;
+                if let Err(error) = stands {
+                    return Err(halfway(docker, opening.run, error).await);
+                }
             }
         }
         let on_a_bridge = is_bridge(&engine, &settings.network_mode).await;
