@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
+use tokio::process::Child;
 
 use super::launch::{Launched, Pipes};
 use super::{
@@ -31,6 +32,9 @@ pub const HELPER: &str = "__oci";
 
 /// How long a container may take to be created before that is an error.
 const CREATE_DEADLINE: Duration = Duration::from_secs(20);
+
+/// How long a helper that is let go may take to delete its container, before it is killed.
+const LET_GO: Duration = Duration::from_secs(5);
 
 /// What the helper is asked to do: the first line on its control socket.
 #[derive(Debug, Serialize, Deserialize)]
@@ -67,6 +71,13 @@ pub struct Control {
 }
 
 impl Control {
+    fn new(socket: UnixStream) -> Self {
+        Self {
+            lines: BufReader::new(socket),
+            part: Vec::new(),
+        }
+    }
+
     async fn request(&mut self, request: &Request) -> io::Result<()> {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
@@ -86,6 +97,33 @@ impl Control {
         match self.reply().await {
             Ok(Reply::Ended(status)) => Some(status),
             _ => None,
+        }
+    }
+}
+
+/// A container that its helper is making. Given up halfway, by a deadline or an interruption, the helper is let go and
+/// waited for, so that it deletes what it has made by then: killed, it would leave a process that is in no group yet.
+struct Creation(Option<(Child, Control)>);
+
+impl Creation {
+    async fn ask(&mut self, request: &Request) -> io::Result<Reply> {
+        let Some((_, control)) = &mut self.0 else {
+            return Err(io::Error::other("the helper was let go"));
+        };
+        control.request(request).await?;
+        control.reply().await
+    }
+}
+
+impl Drop for Creation {
+    fn drop(&mut self) {
+        let Some((mut child, control)) = self.0.take() else {
+            return;
+        };
+        drop(control);
+        let until = Instant::now() + LET_GO;
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
         }
     }
 }
@@ -178,17 +216,13 @@ impl Backend for Oci {
             let mut child = launch::spawn(command, start, None, false)?;
             drop(theirs);
             let pipes = Pipes::of(&mut child);
-            let mut control = Control {
-                lines: BufReader::new(ours),
-                part: Vec::new(),
-            };
-            let answer = tokio::time::timeout(CREATE_DEADLINE, async {
-                control.request(&request).await?;
-                control.reply().await
-            })
-            .await;
+            let mut creation = Creation(Some((child, Control::new(ours))));
+            let answer = tokio::time::timeout(CREATE_DEADLINE, creation.ask(&request)).await;
             match answer {
                 Ok(Ok(Reply::Started(init))) => {
+                    let Some((child, control)) = creation.0.take() else {
+                        return Err(BackendError::new("harness-failed", "the helper was let go"));
+                    };
                     let helper = Launched {
                         child,
                         group: Some(limiter.clone()),

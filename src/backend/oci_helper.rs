@@ -17,6 +17,7 @@ use libcontainer::workload::{
 };
 use nix::libc;
 use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
 use seccompiler::BpfProgram;
 
 use super::launch::die_with_parent;
@@ -63,20 +64,29 @@ fn run(stream: UnixStream) -> io::Result<()> {
         let _ = container.delete(true);
         return say(&Reply::Failed(chain(&error)));
     }
-    say(&Reply::Started(init.as_raw()))?;
-    let status = loop {
+    // A harness that has let go meanwhile hears nothing of this, and the container goes all the same.
+    let told = say(&Reply::Started(init.as_raw()))
+        .and_then(|()| ended(init))
+        .and_then(|status| say(&Reply::Ended(status)));
+    if told.is_ok() {
+        // The harness reads the group's counters before it lets go.
+        line.clear();
+        let _ = lines.read_line(&mut line);
+    }
+    container.delete(true).map_err(io::Error::other)?;
+    told
+}
+
+/// Waits for the end of the container's first process; its status as a shell gives it.
+fn ended(init: Pid) -> io::Result<i32> {
+    loop {
         match waitpid(init, None) {
-            Ok(WaitStatus::Exited(_, status)) => break status,
-            Ok(WaitStatus::Signaled(_, signal, _)) => break 128 + signal as i32,
+            Ok(WaitStatus::Exited(_, status)) => return Ok(status),
+            Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(128 + signal as i32),
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-    };
-    say(&Reply::Ended(status))?;
-    // The harness reads the group's counters before it lets go.
-    line.clear();
-    let _ = lines.read_line(&mut line);
-    container.delete(true).map_err(io::Error::other)
+    }
 }
 
 fn create(request: &Request) -> Result<libcontainer::container::Container, String> {

@@ -325,12 +325,13 @@ impl Drop for RunGroup {
     }
 }
 
-/// Ends and removes a run's group; whether nothing of it is left.
+/// Ends and removes a run's group; whether nothing of it is left. What moves into it between the one and the other is
+/// found the next time.
 fn clear(hierarchy: &Hierarchy, name: &str) -> bool {
-    match hierarchy.group(Path::new(name)) {
+    (0..3).any(|_| match hierarchy.group(Path::new(name)) {
         Ok(group) => group.kill().is_empty() && group.remove().is_ok(),
         Err(_) => false,
-    }
+    })
 }
 
 /// Removes what runs left whose owner is gone: processes, groups, planted files, folders. A live run is not touched.

@@ -445,29 +445,32 @@ fn containers_go_with_the_run_however_it_ends() {
         audit.signal(signal);
         finished(audit);
     }
-    // A killed run can remove nothing. The next one does, and leaves a live one's alone; so does `clean`.
+    // A killed run can remove nothing. The next one does, and leaves a live one's alone; so does `clean`. And so does
+    // any run of another test beside this one: whoever comes too late to see what was left kills once more.
     let killed = || {
-        let mut killed = in_the_middle();
-        killed.signal(Signal::SIGKILL);
-        let pid = killed.pid;
-        let (_, left) = killed.finish_with_traces();
-        assert!(!left.is_empty());
-        assert_ne!(on_the_engine(pid), Vec::<String>::new());
-        pid
+        let left_something = |_| {
+            let mut killed = in_the_middle();
+            killed.signal(Signal::SIGKILL);
+            let pid = killed.pid;
+            let (_, left) = killed.finish_with_traces();
+            (!left.is_empty() && !on_the_engine(pid).is_empty()).then_some(pid)
+        };
+        (0..5)
+            .find_map(left_something)
+            .expect("a killed run leaves something")
     };
     let (dead, live) = (killed(), in_the_middle());
     let next = finished(audit(folder.path(), &busybox, &["--case", "works/run"]));
     assert_eq!(next.status, 0, "{}{}", next.out, next.err);
     assert_eq!(on_the_engine(dead), Vec::<String>::new());
-    let dead = killed();
-    let clean = Audit::start_in("clean", &[], |_| {}).finish();
-    assert_eq!(clean.status, 0, "{}{}", clean.out, clean.err);
-    assert!(
-        clean.out.contains("container escape-audit-run-"),
-        "{}",
-        clean.out
-    );
-    assert_eq!(on_the_engine(dead), Vec::<String>::new());
+    let cleaned = (0..5).any(|_| {
+        let dead = killed();
+        let clean = Audit::start_in("clean", &[], |_| {}).finish();
+        assert_eq!(clean.status, 0, "{}{}", clean.out, clean.err);
+        assert_eq!(on_the_engine(dead), Vec::<String>::new());
+        clean.out.contains("container escape-audit-run-")
+    });
+    assert!(cleaned, "`clean` does not say what it removed");
     let seen = finished(live);
     assert_eq!(seen.status, 0, "{}{}", seen.out, seen.err);
 }

@@ -185,17 +185,23 @@ fn after_sigkill_the_next_run_reaps_its_dead_and_nothing_else() {
     before.retain(|trace| !trace.contains("(sleep)"));
     assert!(before.len() > 4, "{before:?}");
 
-    let (mut killed, dead_plants, spaces) = in_the_middle();
-    let dead = killed.pid;
-    killed.signal(Signal::SIGKILL);
-    let (seen, left) = killed.finish_with_traces();
-    assert_eq!(seen.status, -9);
-    assert_eq!(
-        seen.junit.as_deref().unwrap_or(""),
-        "",
-        "no report stands for a run that has none"
-    );
-    assert!(!left.is_empty(), "nothing was left, so nothing is shown");
+    // A run of another test may reap it just as well, before anyone looks: then one more is killed.
+    let killed = |_| {
+        let (mut killed, plants, spaces) = in_the_middle();
+        let dead = killed.pid;
+        killed.signal(Signal::SIGKILL);
+        let (seen, left) = killed.finish_with_traces();
+        assert_eq!(seen.status, -9);
+        assert_eq!(
+            seen.junit.as_deref().unwrap_or(""),
+            "",
+            "no report stands for a run that has none"
+        );
+        (!left.is_empty()).then_some((dead, plants, spaces))
+    };
+    let (dead, dead_plants, spaces) = (0..5)
+        .find_map(killed)
+        .expect("a killed run leaves something");
 
     assert_eq!(run(&["--case", "works/run"]).status, 0);
     assert_eq!(traces(dead), Vec::<String>::new());
