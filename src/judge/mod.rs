@@ -181,6 +181,12 @@ fn neither(view: &View<'_>, reading: &Reading) -> Judgement {
         );
     }
     let (reason, sentence, lines) = match (&reading.through, &reading.finding) {
+        // Where it is known why the host saw nothing of it, that is what there is to say.
+        (Through::Claim(lines), Finding::Undecided { reason, sentence })
+            if *reason != "not-refused" =>
+        {
+            (*reason, sentence.clone(), lines.clone())
+        }
         (through, _) if *through != Through::No => (
             "not-refused",
             "The probe says that it worked, and the host saw nothing of it.".to_owned(),
