@@ -58,6 +58,23 @@ fn while_the_range_is_opened() {
     }
 }
 
+/// Between the trial's folder and the sandbox's first process: whoever makes it is waited for, and nothing of it stays.
+#[test]
+fn while_sandboxes_are_made() {
+    if !have(&["root"]) {
+        return;
+    }
+    for n in 0..12 {
+        let mut audit = Audit::run(&["--jobs", "4", "--fresh", "--case", "works/*"]);
+        audit.until("a trial's group", |audit| {
+            let traces = audit.traces();
+            traces.iter().any(|trace| trace.contains("youki")) || n % 2 == 0 && traces.len() > 6
+        });
+        audit.signal(Signal::SIGINT);
+        assert_partial(&audit.finish(), 130);
+    }
+}
+
 /// An engine that hangs holds the audit in a phase for as long as that takes.
 #[test]
 fn while_an_engine_is_asked() {
