@@ -59,7 +59,7 @@ pub const KEYS: &[Key] = &[
     must("attempt.write-file", "into", Shape::OneOf(words::<WriteInto>), "where"),
     must("attempt.connect", "to", Shape::OneOf(connect_targets), "what is spoken"),
     must("attempt.connect", "positions", Shape::ManyOf(words::<Position>), "where the canaries stand that are tried"),
-    must("attempt.http", "urls", Shape::Texts, "`http://ADDRESS[:PORT]/PATH`, literal addresses only"),
+    must("attempt.http", "urls", Shape::Texts, "`http://ADDRESS/PATH`, where ADDRESS is that of a metadata service, at which a canary stands, or loopback"),
     may("attempt.http", "method", Shape::OneOf(methods), "the method; without it, `GET`"),
     may("attempt.http", "headers", Shape::Texts, "`Name: value` lines"),
     must("attempt.connect-unix", "to", Shape::OneOf(words::<UnixTarget>), "a name in the abstract namespace, or a socket file"),
