@@ -119,7 +119,10 @@ fn own_kernel(view: &View<'_>, reading: &Reading) -> Option<Judgement> {
         view.case.attempt,
         Attempt::Allocate { .. } | Attempt::Spin { .. } | Attempt::Fill | Attempt::Flood
     );
-    if of_the_host {
+    // Processes are the other kernel's own as far as the host counted few.
+    let uncounted = matches!(view.case.attempt, Attempt::Spawn)
+        && !view.evidence.counts.iter().any(|count| count.by_host);
+    if of_the_host || uncounted {
         return None;
     }
     let lines = reading.through.lines()?;
@@ -178,6 +181,12 @@ fn neither(view: &View<'_>, reading: &Reading) -> Judgement {
         );
     }
     let (reason, sentence, lines) = match (&reading.through, &reading.finding) {
+        // Where it is known why the host saw nothing of it, that is what there is to say.
+        (Through::Claim(lines), Finding::Undecided { reason, sentence })
+            if *reason != "not-refused" =>
+        {
+            (*reason, sentence.clone(), lines.clone())
+        }
         (through, _) if *through != Through::No => (
             "not-refused",
             "The probe says that it worked, and the host saw nothing of it.".to_owned(),

@@ -129,6 +129,9 @@ pub fn allocate(view: &View<'_>, dose: MemoryDose) -> Technique {
     let stopped = lines::of_steps(takers.iter().copied().filter(refused));
     let all_ok = !takers.is_empty() && takers.iter().all(|step| step.outcome == Outcome::Ok);
     let held = view.evidence.inside.number("held").unwrap_or(0);
+    // Pages that were never touched leave the count far below.
+    let full = counts(view, what).any(|count| count.by_host && count.value >= 0.9 * count.ceiling);
+    let elsewhere = all_ok && full && what == Ceiling::Memory && kept(view, what) == Some(false);
     Technique {
         through: Through::claim(match all_ok {
             // With a ceiling at work the pages were there and taken back: swapped out, and counted.
@@ -138,7 +141,10 @@ pub fn allocate(view: &View<'_>, dose: MemoryDose) -> Technique {
             _ => Vec::new(),
         }),
         control: None,
-        finding: ceiling(view, what, Some(Cause::Memory), stopped),
+        finding: match elsewhere {
+            true => undecided("swapped-out"),
+            false => ceiling(view, what, Some(Cause::Memory), stopped),
+        },
     }
 }
 

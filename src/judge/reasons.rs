@@ -65,6 +65,12 @@ pub const REASONS: &[(Verdict, &str, &str)] = &[
     (Inconclusive, "connected-unseen", "A connection was accepted, and neither our canary nor an answer says by whom."),
     (Inconclusive, "too-few-tries", "Fewer than three tries went unanswered: one can be lost by chance."),
     (Inconclusive, "watched-too-short", "The host did not watch for long enough after the attempt."),
+    (
+        Inconclusive,
+        "swapped-out",
+        "All of it was held inside, as the probe says, and the host counted no more than the ceiling: the rest can only \
+         have gone to swap. help: bound both together, with `memswap_limit` at what `mem_limit` is.",
+    ),
     (Inconclusive, "no-count", "The host did not count what the ceiling is about."),
     (Inconclusive, "not-throttled", "Little was used, but no ceiling was seen at work: the machine may have been busy."),
     (Inconclusive, "masked-by-memory", "The memory ceiling ended it before the ceiling on scratch space could."),

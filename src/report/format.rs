@@ -93,7 +93,7 @@ pub static FORMATS: [Format; 9] = [
         name: "github",
         doc: "annotations of GitHub Actions, as `::error …` lines",
         readers: "the runner, on standard output: `--format github=-`",
-        limits: "ten errors and ten warnings, the worst first; the last says how many more",
+        limits: "ten errors, ten warnings and ten notices, the worst first; the last says how many more",
         neutral: false,
         write: |report, _, out| github::write(report, out),
     },

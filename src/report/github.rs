@@ -23,7 +23,7 @@ const TITLE: usize = 200;
 
 /// Writes the report.
 pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    let (mut errors, mut warnings, mut notices) = (Vec::new(), Vec::new(), Vec::new());
     for finding in findings(report) {
         match finding {
             Finding::NotAudited(sandbox, why) => {
@@ -49,11 +49,16 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     for sandbox in &report.sandboxes {
         for note in &sandbox.notes {
             let title = format!("Note on {}", sandbox.sandbox.name);
-            warnings.push(Annotation::new(Verdict::Skipped, title, note));
+            notices.push(Annotation::new(Verdict::Skipped, title, note));
         }
     }
     write_kind("error", errors, of_the_audit(report), out)?;
     write_kind("warning", warnings, None, out)?;
+    write_kind("notice", notices, Some(summary(report)), out)
+}
+
+/// The audit as a whole, in numbers.
+fn summary(report: &Report) -> Annotation {
     let counts: Vec<String> = Verdict::ALL
         .into_iter()
         .rev()
@@ -68,7 +73,7 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         counts.join(", ")
     );
     let title = format!("escape-audit: {}", report.gate.sentence);
-    Annotation::new(Verdict::Allowed, title, &summary).write("notice", out)
+    Annotation::new(Verdict::Allowed, title, &summary)
 }
 
 /// What is said of the audit as a whole, whatever else there is to say.
@@ -267,7 +272,7 @@ mod tests {
             assert!(message.contains(said), "{said}\n{message}");
         }
         let kinds: Vec<String> = lines.iter().map(|line| read(line).0).collect();
-        let wanted: Vec<&str> = [vec!["error"; 6], vec!["warning"; 2], vec!["notice"]].concat();
+        let wanted: Vec<&str> = [vec!["error"; 6], vec!["warning"], vec!["notice"; 2]].concat();
         assert_eq!(kinds, wanted);
     }
 

@@ -143,7 +143,7 @@ fn s20_the_runtime_ignores_cgroups_and_the_dose_got_through() {
     let unseen = able().ok("fork", "").fact("made", "", "128");
     assert_eq!(
         verdict(&case, &unseen),
-        (Verdict::Inconclusive, "not-refused")
+        (Verdict::Inconclusive, "no-count")
     );
 }
 

@@ -64,6 +64,19 @@ fn one_process_that_is_stopped_is_no_ceiling_on_all() {
 }
 
 #[test]
+fn what_was_held_and_not_counted_went_to_swap() {
+    let (case, _) = held_of("allocate");
+    let swapped = able()
+        .ok("allocate", "0")
+        .fact("held", "", "92274688")
+        .count(Ceiling::Memory, 67_108_864.0, 67_108_864.0, false);
+    assert_eq!(
+        verdict(&case, &swapped),
+        (Verdict::Inconclusive, "swapped-out")
+    );
+}
+
+#[test]
 fn one_file_that_is_full_is_no_ceiling_on_all() {
     let (case, _) = held_of("fill");
     let full = able()

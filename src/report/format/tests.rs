@@ -164,7 +164,7 @@ fn a_strangers_names_change_no_count() {
         ("markdown", "<details>"),
         ("html", "<details class=\"trial"),
         ("github", "::error "),
-        ("github", "::warning "),
+        ("github", "::notice "),
         ("tap", "not ok "),
         ("tap", "ok "),
         ("tap", "---"),
