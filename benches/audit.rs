@@ -202,7 +202,7 @@ async fn one(bench: &Bench, backend: &dyn Backend, sandbox: &Sandbox, name: Stri
         limiter: Some(&limiter),
         environment: &[],
         home: Path::new("/"),
-        host_folders: &[],
+        exposed: &[],
         gains: false,
         set_uid: None,
         as_user: None,

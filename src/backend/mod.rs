@@ -115,6 +115,15 @@ pub async fn abandon(sandbox: &Sandbox, opening: &Opening<'_>) -> Vec<String> {
     }
 }
 
+/// A folder or file of the host that a sandbox without `host-files` shows, under the path that it has there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exposed {
+    /// Where it stands.
+    pub path: std::path::PathBuf,
+    /// Nothing may be written to it from inside.
+    pub read_only: bool,
+}
+
 /// Everything that one start needs.
 pub struct Launch<'a> {
     /// A word that names the trial: for folders, container ids.
@@ -135,8 +144,8 @@ pub struct Launch<'a> {
     pub environment: &'a [(String, String)],
     /// A home folder of ours.
     pub home: &'a Path,
-    /// The host's canary folders.
-    pub host_folders: &'a [std::path::PathBuf],
+    /// What of the host is shown where `host-files` was taken away.
+    pub exposed: &'a [Exposed],
     /// The attempt asks for a set-uid copy of the probe.
     pub gains: bool,
     /// It, where root could make one: to stand in the sandbox at [`oci_spec::SET_UID_HELPER`].

@@ -337,7 +337,7 @@ fn prepare(start: &Launch<'_>, payload: &Cgroup) -> io::Result<Request> {
             probe: settings.rootfs.is_some().then_some(start.probe),
             cgroup: &payload.absolute(),
             environment,
-            host_folders: start.host_folders,
+            exposed: start.exposed,
             user_namespace: (!root).then_some(ids),
         },
     );

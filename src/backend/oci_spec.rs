@@ -2,10 +2,11 @@
 //!
 //! The shape is the runtime specification's, <https://github.com/opencontainers/runtime-spec/blob/main/config.md>.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::Exposed;
 use crate::config::model::NOBODY;
 use crate::config::{NetworkMode, Settings, VolumeSource};
 
@@ -53,8 +54,8 @@ pub struct Context<'a> {
     pub cgroup: &'a Path,
     /// The environment, in the end.
     pub environment: Vec<(String, String)>,
-    /// The host's folders that are exposed where `host-files` was taken away.
-    pub host_folders: &'a [PathBuf],
+    /// What of the host is shown where `host-files` was taken away.
+    pub exposed: &'a [Exposed],
     /// Without root: the host's uid and gid, which become 0 in a user namespace.
     pub user_namespace: Option<(u32, u32)>,
 }
@@ -191,8 +192,8 @@ fn mounts(settings: &Settings, context: &Context<'_>) -> Value {
         }
     }
     if settings.expose_host_files {
-        for folder in context.host_folders {
-            mounts.push(bind(folder, &folder.to_string_lossy(), false));
+        for Exposed { path, read_only } in context.exposed {
+            mounts.push(bind(path, &path.to_string_lossy(), *read_only));
         }
     }
     Value::Array(mounts)
@@ -219,7 +220,10 @@ mod tests {
                 probe: None,
                 cgroup: Path::new("/c"),
                 environment: Vec::new(),
-                host_folders: &[PathBuf::from("/h")],
+                exposed: &[Exposed {
+                    path: "/h".into(),
+                    read_only: false,
+                }],
                 user_namespace: None,
             },
         )
@@ -239,6 +243,35 @@ mod tests {
             let changed = config_without(&[*protection]) != whole;
             assert_eq!(changed, !outside.contains(protection), "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_shown_to_be_read_is_mounted_read_only() {
+        let settings = Settings {
+            expose_host_files: true,
+            ..Settings::default()
+        };
+        let shown = |read_only| Exposed {
+            path: "/srv/key".into(),
+            read_only,
+        };
+        let options = |read_only| {
+            let context = Context {
+                rootfs: Path::new("/r"),
+                probe: None,
+                cgroup: Path::new("/c"),
+                environment: Vec::new(),
+                exposed: &[shown(read_only)],
+                user_namespace: None,
+            };
+            let mounts = config(&settings, &context)["mounts"].clone();
+            let mounts = mounts.as_array().expect("a list");
+            let there = mounts
+                .iter()
+                .find(|mount| mount["destination"] == "/srv/key");
+            there.expect("mounted")["options"].to_string()
+        };
+        assert!(options(true).contains("\"ro\"") && options(false).contains("\"rw\""));
     }
 
     #[test]

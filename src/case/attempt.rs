@@ -1,9 +1,10 @@
 //! `[attempt.KIND]` → an attempt with checked arguments.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
 use super::keys::KEYS;
+use super::metadata;
 use super::model::{
     Attempt, KilledBy, MemoryDose, Position, SpinUntil, Transport, UnixTarget, WriteInto,
 };
@@ -192,13 +193,24 @@ fn connect(arguments: &View<'_, '_>) -> Option<Attempt> {
 
 fn http(reader: &mut Reader<'_>, arguments: &View<'_, '_>) -> Attempt {
     for (url, span) in arguments.texts("urls") {
-        if let Err(wrong) = check_url(url) {
-            reader.report(
+        match check_url(url) {
+            Err(wrong) => reader.report(
                 Code::BadUrl,
                 span,
                 format!("`{url}` {wrong}"),
                 "write `http://ADDRESS[:PORT]/PATH` with a literal address: \"http://169.254.169.254/latest/\"",
-            );
+            ),
+            Ok(target) if !metadata::may_be_asked(target) => reader.report(
+                Code::BadUrl,
+                span,
+                format!("`{url}` names a host that is no part of the audit"),
+                format!(
+                    "name port {} of a metadata service ({}), where a canary stands; whether a sandbox reaches hosts at all is what `[attempt.connect]` tries",
+                    metadata::METADATA_PORT,
+                    metadata::METADATA.map(in_url).join(", "),
+                ),
+            ),
+            Ok(_) => {}
         }
     }
     // One request is sent to every address.
@@ -230,13 +242,20 @@ fn http(reader: &mut Reader<'_>, arguments: &View<'_, '_>) -> Attempt {
     }
 }
 
+fn in_url(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
 fn path_of(url: &str) -> &str {
     let rest = url.strip_prefix("http://").unwrap_or(url);
     rest.find('/').map_or("", |at| &rest[at..])
 }
 
 /// Literal addresses only: a name would have to be resolved, and who resolves it decides what was tried.
-fn check_url(url: &str) -> Result<(), &'static str> {
+fn check_url(url: &str) -> Result<SocketAddr, &'static str> {
     let rest = url
         .strip_prefix("http://")
         .ok_or("does not begin with `http://`")?;
@@ -247,27 +266,19 @@ fn check_url(url: &str) -> Result<(), &'static str> {
     let (address, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (address, rest) = rest.split_once(']').ok_or("has no `]`")?;
-            address
-                .parse::<Ipv6Addr>()
-                .map_err(|_| "holds no literal address")?;
-            return check_port(rest.strip_prefix(':').or(rest.is_empty().then_some("80")));
+            let port = rest.strip_prefix(':').or(rest.is_empty().then_some("80"));
+            (address.parse::<Ipv6Addr>().map(IpAddr::V6), port)
         }
-        None => authority
-            .split_once(':')
-            .map_or((authority, None), |(a, p)| (a, Some(p))),
+        None => {
+            let (address, port) = authority.split_once(':').unwrap_or((authority, "80"));
+            (address.parse::<Ipv4Addr>().map(IpAddr::V4), Some(port))
+        }
     };
-    address
-        .parse::<Ipv4Addr>()
-        .map_err(|_| "holds no literal address")?;
-    check_port(port.or(Some("80")))
-}
-
-fn check_port(port: Option<&str>) -> Result<(), &'static str> {
-    let good = port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
-    if good {
-        Ok(())
-    } else {
-        Err("holds no valid port")
+    let address = address.map_err(|_| "holds no literal address")?;
+    let port = port.and_then(|port| port.parse().ok());
+    match port.filter(|port| *port > 0) {
+        Some(port) => Ok(SocketAddr::new(address, port)),
+        None => Err("holds no valid port"),
     }
 }
 
@@ -331,7 +342,7 @@ mod tests {
             "http://[fd00:ec2::254]/latest/",
             "http://[::1]:8080/",
         ] {
-            assert_eq!(check_url(good), Ok(()), "{good}");
+            assert!(check_url(good).is_ok(), "{good}");
         }
         for bad in [
             "https://169.254.169.254/",

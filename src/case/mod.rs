@@ -3,6 +3,7 @@
 mod attempt;
 pub mod keys;
 pub mod library;
+pub mod metadata;
 pub mod model;
 pub mod names;
 pub mod parse;

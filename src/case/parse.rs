@@ -30,7 +30,7 @@ pub fn parse(id: &str, source: &Source) -> Result<Case, Diagnostics> {
 
     check_expect(&mut reader, &top, id, expect);
     if expect == Expect::Blocked {
-        check_teeth(&mut reader, &top, status);
+        check_teeth(&mut reader, &top, attempt.as_ref(), status);
     }
     if let Some(attempt) = &attempt {
         check_fit(&mut reader, &top, attempt, expect, &escaped);
@@ -134,7 +134,12 @@ fn check_expect(reader: &mut Reader<'_>, top: &View<'_, '_>, id: &str, expect: E
 }
 
 /// A case that must be blocked says what would prove the opposite, and without which protections that would happen.
-fn check_teeth(reader: &mut Reader<'_>, top: &View<'_, '_>, status: Status) {
+fn check_teeth(
+    reader: &mut Reader<'_>,
+    top: &View<'_, '_>,
+    attempt: Option<&Attempt>,
+    status: Status,
+) {
     let says_nothing =
         |key: &str| !top.is_bad(key) && top.table(key).is_none_or(|(table, _)| table.is_empty());
     if says_nothing("escaped") {
@@ -142,7 +147,16 @@ fn check_teeth(reader: &mut Reader<'_>, top: &View<'_, '_>, status: Status) {
             Code::ProofMissing,
             top.span_of("escaped"),
             "nothing can prove that this case escaped",
-            "add `[escaped]` with a proof that fits the attempt, such as `canary = \"tcp\"`",
+            match attempt.map(proof::of) {
+                Some(proofs) if !proofs.is_empty() => {
+                    let proofs: Vec<String> = proofs.into_iter().map(proof::toml).collect();
+                    format!("add `[escaped]` with `{}`", proofs.join("` or `"))
+                }
+                _ => {
+                    "add `[escaped]` with a proof that fits the attempt, such as `canary = \"tcp\"`"
+                        .into()
+                }
+            },
         );
     }
     if says_nothing("weakened") && status == Status::Stable {

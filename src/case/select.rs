@@ -11,6 +11,9 @@ use super::model::{Case, Level, Severity};
 use super::names::tags;
 use crate::diag::{Code, Diagnostic, Diagnostics, closest, suggest};
 
+/// What else a case may be that is not found: the folder of one's own was forgotten.
+pub const OWN_CASES: &str = "A case of your own needs `--cases DIR`";
+
 /// One part of the library, chosen by the hashes of the ids: `hash:2/3`. Every id is in just one of the parts, on every
 /// machine, whatever other cases there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,13 +146,14 @@ fn nothing(option: &str, pattern: &str, library: &Library) -> Diagnostic {
         .map(|id| id.split_once('/').map_or(*id, |(_, name)| name));
     let bare = pattern.rsplit('/').next().unwrap_or(pattern);
     // Most typos are in the id; else the category was forgotten, or is itself the word.
-    let help = match closest(pattern, ids.iter().copied().chain(categories)) {
+    let meant = match closest(pattern, ids.iter().copied().chain(categories)) {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => match closest(bare, names) {
             Some(name) => format!("did you mean `*/{name}`?"),
-            None => "`escape-audit list` shows every case".into(),
+            None => "`escape-audit list` shows every case.".into(),
         },
     };
+    let help = format!("{meant} {OWN_CASES}");
     Diagnostic::new(
         Code::NoMatch,
         format!("{option} {pattern}: no case matches"),

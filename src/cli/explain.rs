@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use crate::case::select::OWN_CASES;
 use crate::case::{
     Attempt, Case, Danger, Expect, KilledBy, Library, MemoryDose, Need, SpinUntil, Status,
     Transport, UnixTarget, WriteInto, proof,
@@ -24,8 +25,8 @@ pub fn find<'l>(library: &'l Library, id: &str) -> Result<&'l Case, Diagnostics>
         let close = match bare {
             Some(known) => format!("did you mean `{known}`?"),
             None => match crate::diag::closest(id, ids.iter().copied()) {
-                Some(_) => suggest(id, &ids),
-                None => "`escape-audit list` shows every case".into(),
+                Some(_) => format!("{} {OWN_CASES}", suggest(id, &ids)),
+                None => format!("`escape-audit list` shows every case. {OWN_CASES}"),
             },
         };
         Diagnostic::new(Code::NoMatch, format!("there is no case `{id}`"), close).into()

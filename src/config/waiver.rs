@@ -10,6 +10,7 @@ use toml::de::DeValue;
 use super::date::Date;
 use super::keys::{GATE, KEYS, WAIVER};
 use crate::case::Library;
+use crate::case::select::OWN_CASES;
 use crate::diag::schema::{Reader, View};
 use crate::diag::{Code, Diagnostic, Diagnostics, Place, Source, closest, did_you_mean, suggest};
 
@@ -125,9 +126,8 @@ pub fn check_cases(waivers: &[Waiver], library: &Library) -> Result<(), Diagnost
 /// There is no such case; which one was probably meant.
 pub fn unknown_case(id: &str, library: &Library) -> Diagnostic {
     let help = match closest(id, library.ids()) {
-        Some(meant) => did_you_mean(meant),
-        None => "`escape-audit list` shows every case; name the folder of your own with `--cases`"
-            .into(),
+        Some(meant) => format!("{} {OWN_CASES}", did_you_mean(meant)),
+        None => format!("`escape-audit list` shows every case. {OWN_CASES}"),
     };
     Diagnostic::new(Code::NoMatch, format!("there is no case `{id}`"), help)
 }

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use nix::ifaddrs::getifaddrs;
 
+use crate::case::metadata::{METADATA, METADATA_PORT};
 use crate::case::{CanaryKind, Position};
 
 /// What a socket speaks.
@@ -48,14 +49,6 @@ const POSITIONS: [(Position, [IpAddr; 2]); 5] = [
         Position::Internet,
         [v4(203, 0, 113, 10), v6(0x2001, 0xdb8, 0x10)],
     ),
-];
-
-/// Where metadata services are asked: AWS, GCP, Azure and most others; ECS tasks; Alibaba; AWS over IPv6.
-const METADATA: [IpAddr; 4] = [
-    v4(169, 254, 169, 254),
-    v4(169, 254, 170, 2),
-    v4(100, 100, 100, 200),
-    v6(0xfd00, 0xec2, 0x254),
 ];
 
 /// Whether this is where a metadata service is asked: there, nothing else of ours stands.
@@ -213,7 +206,8 @@ pub(super) fn spots(ground: &Ground) -> Vec<Spot> {
     for ip in METADATA {
         let here = places.iter().any(|(_, held)| *held == ip);
         if *ground == Ground::Own || here {
-            add(CanaryKind::Http, Position::Host, Wire::Stream, ip, 80);
+            let port = METADATA_PORT;
+            add(CanaryKind::Http, Position::Host, Wire::Stream, ip, port);
         }
     }
     let nowhere = IpAddr::V4(Ipv4Addr::LOCALHOST);

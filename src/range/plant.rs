@@ -80,6 +80,8 @@ pub struct Plants {
     pub drop_dirs: Vec<PathBuf>,
     /// A home folder of ours, with decoys that everybody may read.
     pub home: PathBuf,
+    /// The user's own files at the fixed paths that cases name: those that count as secrets.
+    pub own_files: Vec<PathBuf>,
     homes: Vec<PathBuf>,
     secrets: Vec<Secret>,
     /// The hashes of all secrets under the nonce that was asked about last.
@@ -119,6 +121,7 @@ impl Plants {
             files: Vec::new(),
             drop_dirs: Vec::new(),
             home: home.clone(),
+            own_files: Vec::new(),
             homes: secrets::homes(),
             secrets: Vec::new(),
             hashes: Mutex::default(),
@@ -335,7 +338,10 @@ impl Plants {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
         all.extend(secrets::of_environment(own.chain(given.iter().cloned())));
-        all.extend(secrets::of_paths(watched, &self.homes));
+        let own = secrets::of_paths(watched, &self.homes);
+        let named = own.iter().filter(|file| watched.contains(&file.name));
+        self.own_files = named.map(|file| PathBuf::from(&file.name)).collect();
+        all.extend(own);
         all.extend(secrets::of_host());
         self.secrets = all;
     }

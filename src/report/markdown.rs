@@ -170,7 +170,10 @@ fn row(finding: &Finding<'_>) -> String {
             mark(Verdict::Error),
             remark.code,
             Md(remark.sandbox.as_deref().unwrap_or_default(), CELL),
-            Code(remark.case.as_deref().unwrap_or_default(), CELL),
+            remark
+                .case
+                .as_deref()
+                .map_or_else(String::new, |case| Code(case, CELL).to_string()),
             Md(&remark.sentence, PARAGRAPH),
         ),
         Finding::Trial(trial) => {

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 
-use crate::backend::{Opening, docker, oci_spec};
+use crate::backend::{Exposed, Opening, docker, oci_spec};
 use crate::case::{Attempt, Case};
-use crate::config::{BackendKind, RangeConfig, RangeMode, Sandbox};
+use crate::config::{BackendKind, RangeConfig, RangeMode, Sandbox, Settings};
 use crate::evidence::Witness;
 use crate::host::cgroup::{Cgroup, CgroupError};
 use crate::host::hierarchy::Hierarchy;
@@ -211,14 +211,25 @@ impl Bench {
             && rules::by_destination_alone() == Some(true)
     }
 
-    /// The host's folders that a sandbox without `host-files` shows.
-    pub fn host_folders(&self) -> Vec<PathBuf> {
+    /// What of the host a sandbox of these settings shows without `host-files`: our own folders, and read-only the
+    /// user's files that cases name, so that such a case, too, can be shown to be able to fail.
+    pub fn exposed(&self, settings: &Settings) -> Vec<Exposed> {
         let mut folders = vec![self.plants.home.clone()];
         folders.extend(self.plants.drop_dirs.iter().cloned());
         for range in std::iter::once(&self.range).chain(&self.here) {
             folders.extend(range.socket_folders().iter().cloned());
         }
-        folders
+        let ours = folders.into_iter().map(|path| Exposed {
+            path,
+            read_only: false,
+        });
+        let named = self.plants.own_files.iter();
+        let named = named.filter(|path| can_be_shown(path, settings));
+        ours.chain(named.map(|path| Exposed {
+            path: path.clone(),
+            read_only: true,
+        }))
+        .collect()
     }
 
     /// The text without any secret of the user's.
@@ -265,6 +276,15 @@ fn no_room(doing: &str, folder: &Path, error: &io::Error) -> anyhow::Error {
         "see that there is space there, and run again",
     );
     anyhow::anyhow!("{doing} below {folder}: {error}\nhelp: {help}")
+}
+
+/// Whether a file of the host can be mounted under its own path: not in a file system of the kernel's, and not where the
+/// sandbox itself has mounted something, or shows a root of the user's, in which nothing is made.
+fn can_be_shown(file: &Path, settings: &Settings) -> bool {
+    let kernel = ["/proc", "/sys", "/dev"].iter().map(Path::new);
+    let volumes = settings.volumes.iter();
+    let mut taken = kernel.chain(volumes.map(|volume| Path::new(&volume.inside)));
+    settings.rootfs.is_none() && !taken.any(|place| file.starts_with(place))
 }
 
 /// The paths that read-file cases look at, each once.
@@ -402,4 +422,26 @@ fn cpus() -> u64 {
         Ok(members.count() as u64)
     };
     count().unwrap_or(1).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::model::{Volume, VolumeSource};
+
+    #[test]
+    fn a_file_is_shown_where_a_mount_of_it_can_stand() {
+        let mut settings = Settings::default();
+        assert!(can_be_shown(Path::new("/srv/key"), &settings));
+        for place in ["/proc/1/environ", "/sys/kernel/x", "/dev/shm/key"] {
+            assert!(!can_be_shown(Path::new(place), &settings), "{place}");
+        }
+        settings.volumes.push(Volume {
+            source: VolumeSource::Host("/data".into()),
+            inside: "/srv".into(),
+            read_only: true,
+        });
+        assert!(!can_be_shown(Path::new("/srv/key"), &settings));
+        assert!(can_be_shown(Path::new("/srv-too/key"), &settings));
+    }
 }

@@ -5,7 +5,7 @@
 //! and records, and what concerns the sandbox as a whole is evidence in all of its trials.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -150,7 +150,7 @@ impl Instance<'_> {
         {
             limiter.favour();
         }
-        let host_folders: Vec<PathBuf> = bench.host_folders();
+        let exposed = bench.exposed(self.order.settings);
         let launch = Launch {
             trial: name,
             sandbox: self.order.sandbox,
@@ -161,7 +161,7 @@ impl Instance<'_> {
             limiter: self.limiter.as_ref(),
             environment: &bench.plants.environment,
             home: &bench.plants.home,
-            host_folders: &host_folders,
+            exposed: &exposed,
             gains: self.any(gains),
             set_uid: bench.set_uid().filter(|_| self.any(gains)),
             as_user: self.as_user(),

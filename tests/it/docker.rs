@@ -55,7 +55,7 @@ fn body(image: &str, run: &str, delivery: &Delivery) -> bollard::models::Contain
         probe: delivery,
         labels: owner::labels(run, "t"),
         environment: Vec::new(),
-        host_folders: &[],
+        exposed: &[],
         set_uid: None,
         seccomp_profile: None,
     };

@@ -69,6 +69,30 @@ fn project<'a>(sets: impl IntoIterator<Item = &'a BTreeSet<Protection>>) -> Stri
     sets.into_iter().map(sandbox).collect()
 }
 
+/// The sandbox has nothing of the folder that the file lies in, and is shown the file alone.
+#[test]
+fn a_case_that_reads_a_file_of_the_users_is_proven() {
+    if !have(&["root"]) {
+        return;
+    }
+    let folder = folder();
+    let secret = folder.path().join("key");
+    std::fs::write(&secret, format!("{:032x}\n", rand::random::<u128>())).unwrap();
+    let cases = folder.path().join("cases");
+    std::fs::create_dir_all(cases.join("credentials")).unwrap();
+    let case = format!(
+        "title = \"Read our key\"\nseverity = \"high\"\nlevel = \"standard\"\nwhy = \"It signs.\"\nfix = \"Hide it.\"\n\
+         [attempt.read-file]\npaths = [{secret:?}]\n[escaped]\nsecret = true\n\
+         [weakened]\nremove = [\"host-files\"]\n"
+    );
+    std::fs::write(cases.join("credentials/our-key.toml"), case).unwrap();
+    let id = "credentials/our-key";
+    let ours = ["--cases", cases.to_str().unwrap(), "--case", id];
+    run(&ours).expect(0, &[(id, "BLOCKED", "absent")]);
+    let proven = Audit::start_in("prove", &ours, |_| {}).finish();
+    proven.expect(0, &[(id, "ESCAPED", "secret-read")]);
+}
+
 #[test]
 fn every_case_is_proven() {
     if !have(&["root"]) {

@@ -9,8 +9,8 @@ use bollard::models::{ContainerInspectResponse, HostConfig, MountPoint};
 
 use super::engine::Facts;
 use super::spec::{FOLDER, PROBE, SET_UID_FOLDER};
-use crate::backend::BackendError;
 use crate::backend::oci_spec::SET_UID_HELPER;
+use crate::backend::{BackendError, Exposed};
 use crate::config::model::{EngineOptions, UNLIMITED, User};
 use crate::config::{NetworkMode, Settings};
 
@@ -27,8 +27,8 @@ pub struct InForce {
 pub struct Declared<'a> {
     /// The volumes that the image declares.
     pub image_volumes: &'a [String],
-    /// The host's folders that are exposed.
-    pub host_folders: &'a [std::path::PathBuf],
+    /// What of the host is shown where `host-files` was taken away.
+    pub exposed: &'a [Exposed],
 }
 
 /// Compares.
@@ -304,9 +304,9 @@ fn files(
             || declared.image_volumes.iter().any(|volume| volume == inside)
             || (settings.expose_host_files
                 && declared
-                    .host_folders
+                    .exposed
                     .iter()
-                    .any(|folder| folder.as_os_str() == inside))
+                    .any(|exposed| exposed.path.as_os_str() == inside))
             || [SET_UID_HELPER, SET_UID_FOLDER].contains(&inside)
             || settings.tmpfs.iter().any(|tmpfs| tmpfs.path == inside);
         found.expect(known, &format!("no mount at {inside} was asked for"));
@@ -382,7 +382,7 @@ mod tests {
             probe: &Delivery::Bind("/p".into()),
             labels: HashMap::new(),
             environment: Vec::new(),
-            host_folders: &[],
+            exposed: &[],
             set_uid: None,
             seccomp_profile: None,
         };
@@ -407,7 +407,7 @@ mod tests {
         let warnings: Vec<String> = warnings.iter().map(|text| (*text).to_owned()).collect();
         let declared = Declared {
             image_volumes: &[],
-            host_folders: &[],
+            exposed: &[],
         };
         let found = compare(settings, seen, &engine(), &warnings, &declared);
         found

@@ -108,7 +108,7 @@ impl Plan<'_> {
             probe: self.probe,
             labels: owner::labels(self.run, what),
             environment: Vec::new(),
-            host_folders: &[],
+            exposed: &[],
             set_uid: None,
             seccomp_profile: None,
         };
@@ -184,7 +184,7 @@ mod tests {
             probe: &spec::Delivery::Bind("/run/x/probe".into()),
             labels: owner::labels("r", "sibling"),
             environment: Vec::new(),
-            host_folders: &[],
+            exposed: &[],
             set_uid: None,
             seccomp_profile: None,
         };

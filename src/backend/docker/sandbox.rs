@@ -154,7 +154,7 @@ impl Docker {
             probe: &self.probe,
             labels: owner::labels(&self.run, launch.trial),
             environment,
-            host_folders: launch.host_folders,
+            exposed: launch.exposed,
             set_uid,
             seccomp_profile: self.seccomp_profile.clone(),
         };
@@ -236,7 +236,7 @@ impl Docker {
             &container.warnings,
             &Declared {
                 image_volumes: &self.image.volumes,
-                host_folders: launch.host_folders,
+                exposed: launch.exposed,
             },
         );
         let mut first = self.in_force.borrow_mut();

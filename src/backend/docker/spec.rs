@@ -10,6 +10,7 @@ use bollard::models::{
     MountType, MountVolumeOptions, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
 
+use crate::backend::Exposed;
 use crate::backend::oci_spec::SET_UID_HELPER;
 use crate::config::model::{Tmpfs, UNLIMITED, User, Volume, VolumeSource};
 use crate::config::{NetworkMode, Settings};
@@ -45,8 +46,8 @@ pub struct Context<'a> {
     pub labels: HashMap<String, String>,
     /// The environment, in the end; the image's own comes on top, and ours goes before it.
     pub environment: Vec<(String, String)>,
-    /// The host's folders that are exposed where `host-files` was taken away.
-    pub host_folders: &'a [std::path::PathBuf],
+    /// What of the host is shown where `host-files` was taken away.
+    pub exposed: &'a [Exposed],
     /// A set-uid copy of the probe, where the attempt asks for one.
     pub set_uid: Option<Delivery>,
     /// The text of `seccomp_profile`.
@@ -238,9 +239,9 @@ fn mounts(settings: &Settings, context: &Context<'_>) -> Vec<Mount> {
         None => {}
     }
     if settings.expose_host_files {
-        let exposed = context.host_folders.iter().map(|folder| {
-            let folder = folder.to_string_lossy().into_owned();
-            bind(folder.clone(), &folder, false)
+        let exposed = context.exposed.iter().map(|exposed| {
+            let path = exposed.path.to_string_lossy().into_owned();
+            bind(path.clone(), &path, exposed.read_only)
         });
         mounts.extend(exposed);
     }
@@ -305,7 +306,10 @@ mod tests {
             probe: &Delivery::Bind("/run/x/probe".into()),
             labels: HashMap::from([("escape-audit.run".into(), "r".into())]),
             environment: environment.to_vec(),
-            host_folders: &["/h".into()],
+            exposed: &[Exposed {
+                path: "/h".into(),
+                read_only: false,
+            }],
             set_uid: None,
             seccomp_profile: None,
         };

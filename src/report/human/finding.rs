@@ -93,9 +93,16 @@ pub(super) fn write_trial(page: &mut Page<'_>, trial: &Trial, report: &Report) -
         page.row("", &format!("and {more} more in the JSON report"), Ink::Dim)?;
     }
     match judgement.verdict {
-        Verdict::Escaped => advice(page, trial, report),
-        Verdict::Broken => printed(page, trial).and_then(|()| advice(page, trial, report)),
-        _ => printed(page, trial),
+        Verdict::Escaped => advice(page, trial, report)?,
+        Verdict::Broken => {
+            printed(page, trial)?;
+            advice(page, trial, report)?;
+        }
+        _ => printed(page, trial)?,
+    }
+    match report.sandbox_of(trial) {
+        Some(sandbox) => page.row("repeat", &repeat::command(trial, sandbox), Ink::Plain),
+        None => Ok(()),
     }
 }
 
@@ -105,11 +112,7 @@ fn advice(page: &mut Page<'_>, trial: &Trial, report: &Report) -> io::Result<()>
     if !holding.is_empty() {
         page.row("missing", &advice::told(&holding), Ink::Plain)?;
     }
-    page.row("fix", &trial.source.fix, Ink::Plain)?;
-    match report.sandbox_of(trial) {
-        Some(sandbox) => page.row("repeat", &repeat::command(trial, sandbox), Ink::Plain),
-        None => Ok(()),
-    }
+    page.row("fix", &trial.source.fix, Ink::Plain)
 }
 
 /// Where something went wrong, the reason is often to be found in what the launcher printed.
