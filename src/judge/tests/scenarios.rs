@@ -141,10 +141,7 @@ fn s20_the_runtime_ignores_cgroups_and_the_dose_got_through() {
     // Nor does an engine's word make a ceiling that nobody saw at work.
     let (case, _) = held_of("spawn");
     let unseen = able().ok("fork", "").fact("made", "", "128");
-    assert_eq!(
-        verdict(&case, &unseen),
-        (Verdict::Inconclusive, "no-count")
-    );
+    assert_eq!(verdict(&case, &unseen), (Verdict::Inconclusive, "no-count"));
 }
 
 #[test]
