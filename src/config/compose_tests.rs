@@ -373,6 +373,26 @@ fn a_variable_that_names_other_files_is_refused() {
     }
 }
 
+#[test]
+fn a_file_of_variables_that_compose_is_told_not_to_read_is_not_read() {
+    let yaml = "services: {a: {image: busybox, network_mode: '${NETWORK:-host}'}}";
+    let network = |own: &[(&str, &str)]| {
+        let files = [(".env", "NETWORK=none\n")];
+        let seen = read_with(yaml, "a", &files, own).expect("valid");
+        seen.settings.network_mode
+    };
+    assert_eq!(network(&[]), NetworkMode::None);
+    for (said, network_mode) in [
+        ("1", NetworkMode::Host),
+        ("true", NetworkMode::Host),
+        ("0", NetworkMode::None),
+        ("false", NetworkMode::None),
+    ] {
+        let own = [("COMPOSE_DISABLE_ENV_FILE", said)];
+        assert_eq!(network(&own), network_mode, "{said}");
+    }
+}
+
 /// One key that is left empty leaves what the base says of it.
 #[test]
 fn what_is_left_empty_is_taken_from_the_base() {
