@@ -119,7 +119,10 @@ fn own_kernel(view: &View<'_>, reading: &Reading) -> Option<Judgement> {
         view.case.attempt,
         Attempt::Allocate { .. } | Attempt::Spin { .. } | Attempt::Fill | Attempt::Flood
     );
-    if of_the_host {
+    // Processes are the other kernel's own as far as the host counted few.
+    let uncounted = matches!(view.case.attempt, Attempt::Spawn)
+        && !view.evidence.counts.iter().any(|count| count.by_host);
+    if of_the_host || uncounted {
         return None;
     }
     let lines = reading.through.lines()?;

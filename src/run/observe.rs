@@ -39,6 +39,8 @@ pub struct Meter {
     counted: Option<Counted>,
     measures: bool,
     highest: Counters,
+    /// Threads that a runtime needs for itself, before anything was asked of it.
+    idle: u64,
     first: Option<(Instant, Counters)>,
     last: Option<(Instant, Counters)>,
     both_peak: u64,
@@ -46,12 +48,17 @@ pub struct Meter {
 
 impl Meter {
     /// A meter of this; of nothing, it sees nothing. Where nothing is measured it looks only when asked for what ended
-    /// the run.
+    /// the run. To be made before the attempt is asked for: word of its begin may come when all of it is done.
     pub fn new(counted: Option<Counted>, measures: bool) -> Self {
+        let idle = match &counted {
+            Some(tree @ Counted::Tree(_)) if measures => tree.read().pids.unwrap_or(0),
+            _ => 0,
+        };
         Self {
             counted,
             measures,
             highest: Counters::default(),
+            idle,
             first: None,
             last: None,
             both_peak: 0,
@@ -86,14 +93,9 @@ impl Meter {
         }
     }
 
-    /// Threads that a runtime needs for itself were there before the attempt.
     fn threads(&self) -> Option<u64> {
         let most = self.highest.pids_peak.max(self.highest.pids)?;
-        let before = match (&self.counted, &self.first) {
-            (Some(Counted::Tree(_)), Some((_, first))) => first.pids.unwrap_or(0),
-            _ => 0,
-        };
-        Some(most.saturating_sub(before))
+        Some(most.saturating_sub(self.idle))
     }
 
     /// How often the ceiling on memory ended a process.
