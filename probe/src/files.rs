@@ -10,7 +10,7 @@ use escape_audit_probe::mounts;
 use escape_audit_probe::wire::Outcome;
 
 use crate::attempt::Attempt;
-use crate::sys;
+use crate::{inherited, sys};
 
 /// Of a longer file the beginning is read.
 const LONGEST: u64 = 1 << 20;
@@ -56,20 +56,21 @@ const PLACES: &[&str] = &[
     "/data",
 ];
 
-/// Reads files and reports the hash of what they hold. `~/` stands for the user's home: the variable's, and the one
-/// in the sandbox's `/etc/passwd`.
+/// Reads files and reports the hash of what they hold: by their paths, and by what whoever started the sandbox left open.
+/// `~/` stands for the user's home: the variable's, and the one in the sandbox's `/etc/passwd`.
 pub fn read(attempt: &mut Attempt) {
+    let open = inherited::find(attempt);
+    for (name, file) in &open.files {
+        tell(attempt, name.as_bytes(), inherited::content(file, LONGEST));
+    }
     for asked in attempt.all("path") {
         for path in expanded(asked) {
-            let content = read_file(&path);
-            attempt.step(
-                "read",
-                path.as_os_str().as_bytes(),
-                sys::io_outcome(&content),
-            );
-            if let Ok(content) = content {
-                let hash = attempt.hash(&content);
-                attempt.fact("file", path.as_os_str().as_bytes(), hash);
+            let name = path.as_os_str().as_bytes();
+            tell(attempt, name, read_file(&path));
+            for (by, folder) in &open.folders {
+                let file = inherited::open_by(folder, &path);
+                let name = [by.as_bytes(), b", ", name].concat();
+                tell(attempt, &name, file.and_then(beginning));
             }
             if attempt.is_over() {
                 return;
@@ -78,13 +79,25 @@ pub fn read(attempt: &mut Attempt) {
     }
 }
 
+fn tell(attempt: &mut Attempt, name: &[u8], content: io::Result<Vec<u8>>) {
+    attempt.step("read", name, sys::io_outcome(&content));
+    if let Ok(content) = content {
+        let hash = attempt.hash(&content);
+        attempt.fact("file", name, hash);
+    }
+}
+
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
     // A pipe without a writer must not stop the attempt.
     let file = std::fs::OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(path)?;
+    beginning(file)
+}
+
+fn beginning(file: std::fs::File) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
     file.take(LONGEST).read_to_end(&mut content)?;
     Ok(content)
 }

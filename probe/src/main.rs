@@ -19,6 +19,7 @@ mod environment;
 mod escalate;
 mod files;
 mod fill;
+mod inherited;
 mod input;
 mod listen;
 mod namespaces;

@@ -580,6 +580,26 @@ pub const STDOUT: RawFd = libc::STDOUT_FILENO;
 /// See [`STDIN`].
 pub const STDERR: RawFd = libc::STDERR_FILENO;
 
+/// Another descriptor of the same, so that the given one stays as it is; `None` if it is not open.
+pub fn copy(fd: RawFd) -> Option<std::fs::File> {
+    // SAFETY: no pointer is passed, and a number that is not open is refused.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    (copy >= 0).then(|| own(copy.into()).into())
+}
+
+/// Opens a path to be read, beginning at a folder. A pipe without a writer is not waited for.
+pub fn open_at(folder: &impl AsRawFd, path: &std::path::Path) -> std::io::Result<std::fs::File> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    // SAFETY: the path is a string with its end, and outlives the call.
+    let fd = unsafe { libc::openat(folder.as_raw_fd(), path.as_ptr(), flags) };
+    match fd < 0 {
+        true => Err(std::io::Error::last_os_error()),
+        false => Ok(own(fd.into()).into()),
+    }
+}
+
 /// Whether this user may make files in a folder.
 pub fn may_write(folder: &std::path::Path) -> bool {
     use std::os::unix::ffi::OsStrExt;

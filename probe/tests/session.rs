@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -598,6 +598,48 @@ fn files_are_read_and_told_by_hash() {
         result(&records, "read", &path("none")),
         Outcome::Errno(libc::ENOENT)
     );
+}
+
+/// Whoever started the sandbox left a folder and a file open: the one leads to what its own root does not show.
+#[test]
+fn what_was_left_open_is_read() {
+    let (directory, elsewhere) = (Directory::new(), Directory::new());
+    std::fs::write(elsewhere.0.join("secret"), "hidden").unwrap();
+    std::fs::write(directory.0.join("log"), "so far").unwrap();
+    let mut log = std::fs::File::open(directory.0.join("log")).unwrap();
+    log.read_exact(&mut [0; 2]).unwrap();
+    let folder = std::fs::File::open(&directory.0).unwrap();
+    // The lowest numbers, so that what the probe opens itself comes after them.
+    let given = [(folder.as_raw_fd(), 3), (log.as_raw_fd(), 4)];
+    let mut command = Command::new(program());
+    // SAFETY: only system calls are made between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            let high = given.map(|(fd, _)| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 100));
+            for (fd, (_, number)) in high.into_iter().zip(given) {
+                libc::dup2(fd, number);
+            }
+            Ok(())
+        });
+    }
+    let mut probe = Probe::start(&mut command);
+    let path = elsewhere.0.join("secret").to_str().unwrap().to_owned();
+    probe.say(&attempt("read-file", 5000, false).with("path", &path));
+    probe.go();
+    let records = probe.until("end");
+    for (name, content) in [
+        (format!("descriptor 3, {path}"), "hidden"),
+        ("descriptor 4".to_owned(), "so far"),
+    ] {
+        assert_eq!(result(&records, "read", &name), Outcome::Ok);
+        let hash = secret_hash(NONCE, content.as_bytes());
+        assert_eq!(fact(&records, "file", &name), Some(hash.as_str()));
+    }
+    let told = records.iter().filter(|r| r.text("key") == Some("file"));
+    assert_eq!(told.count(), 3, "nothing of its own: {records:?}");
+    let mut rest = String::new();
+    log.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, " far", "it stands where it stood");
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub const KEYS: &[Key] = &[
     may("attempt", "run", Shape::Table, "start, and say so"),
     may("attempt", "environment", Shape::Table, "read the own environment"),
     may("attempt", "process-environment", Shape::Table, "read the environment of PID 1, of the ancestors, and of every process that can be read"),
-    may("attempt", "read-file", Shape::Table, "read files of the host"),
+    may("attempt", "read-file", Shape::Table, "read files of the host, by their paths and through what was left open for the sandbox"),
     may("attempt", "write-file", Shape::Table, "create files"),
     may("attempt", "connect", Shape::Table, "open a connection, or send datagrams, to a canary"),
     may("attempt", "http", Shape::Table, "ask over HTTP"),

@@ -136,10 +136,7 @@ pub fn prove(arguments: &Prove) -> Result<i32> {
 /// Removes what killed runs left.
 pub fn clean() -> Result<i32> {
     let hierarchy = Hierarchy::find().ok();
-    let reaped = bench::reap(hierarchy.as_ref());
-    if let Some(hierarchy) = hierarchy {
-        hierarchy.tidy();
-    }
+    let mut reaped: BTreeSet<String> = bench::reap(hierarchy.as_ref()).into_iter().collect();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -150,6 +147,11 @@ pub fn clean() -> Result<i32> {
             (removed, left) = (swept.removed, swept.left);
         }
         Err(error) => left.push(format!("the container engine was not looked at: {error}")),
+    }
+    // A container that the engine was still starting has made its groups once more meanwhile.
+    reaped.extend(bench::reap(hierarchy.as_ref()));
+    if let Some(hierarchy) = hierarchy {
+        hierarchy.tidy();
     }
     if !removed.is_empty() {
         let removed = SafeText::line(removed.join(", "));
@@ -163,7 +165,7 @@ pub fn clean() -> Result<i32> {
         0 => {}
         count => println!(
             "removed what {count} ended runs had left: {}",
-            SafeText::line(reaped.join(", "))
+            SafeText::line(reaped.into_iter().collect::<Vec<_>>().join(", "))
         ),
     }
     Ok(match left.is_empty() {

@@ -285,6 +285,16 @@ pub fn device(node: &Node) -> Result<(String, String, String), Wrong> {
     }
 }
 
+/// Whether a device is one that every container has, or gives nothing without a privilege that cases try. What any other
+/// one gives (a disk, the machine's memory, a bus) no case tries.
+pub fn is_harmless_device(source: &str) -> bool {
+    const HARMLESS: [&str; 9] = [
+        "full", "fuse", "kvm", "net/tun", "null", "random", "tty", "urandom", "zero",
+    ];
+    let name = source.strip_prefix("/dev/");
+    name.is_some_and(|name| HARMLESS.contains(&name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,6 +28,9 @@ const OVERRIDES: [&str; 4] = [
 /// The variables by which Compose is told to read other files than those.
 const ELSEWHERE: [&str; 2] = ["COMPOSE_FILE", "COMPOSE_ENV_FILES"];
 
+/// The variable by which Compose is told not to read `.env`.
+const WITHOUT_FILE: &str = "COMPOSE_DISABLE_ENV_FILE";
+
 /// What is read besides the project file, so that a test can stand in for the machine.
 pub struct Surroundings<'a> {
     /// A file's text.
@@ -106,7 +109,11 @@ impl<'a> File<'a> {
             file: Vec::new(),
             unset: BTreeSet::new(),
         };
-        let read = match (self.around.read)(&self.folder().join(".env")) {
+        let read = match says_yes((self.around.variable)(WITHOUT_FILE)) {
+            true => Ok(String::new()),
+            false => (self.around.read)(&self.folder().join(".env")),
+        };
+        let read = match read {
             Ok(text) => variables.read_file(&text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(error.to_string()),
@@ -196,6 +203,11 @@ impl<'a> File<'a> {
         fill(reader, &mut base, variables);
         Some(base)
     }
+}
+
+/// The words that Compose takes in its own variables.
+fn says_yes(value: Option<String>) -> bool {
+    value.is_some_and(|value| matches!(value.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
 /// That there is no such service, at the place where the services stand.

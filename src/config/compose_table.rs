@@ -9,7 +9,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::compose_forms::{Wrong, device, flag, size, ulimit};
+use super::compose_forms::{Wrong, device, flag, is_harmless_device, size, ulimit};
 use super::compose_keys::{Fate, SERVICE, fate};
 use super::compose_service::{File, mapping};
 use super::compose_variables::Variables;
@@ -127,15 +127,25 @@ impl Converter<'_, '_, '_> {
             }
             "devices" => {
                 for item in value.items().unwrap_or_default() {
-                    self.keep(&place(key, item), device(item), |options, one| {
-                        options.devices.push(one)
-                    });
+                    let at = place(key, item);
+                    let read = device(item);
+                    if let Ok((source, ..)) = &read
+                        && !is_harmless_device(source)
+                    {
+                        self.untried(&at, source);
+                    }
+                    self.keep(&at, read, |options, one| options.devices.push(one));
                 }
             }
             "device_cgroup_rules" => {
-                let items = value.items().unwrap_or_default();
-                let rules = items.iter().filter_map(|item| item.text());
-                self.out.options.device_rules = rules.map(str::to_owned).collect();
+                for item in value.items().unwrap_or_default() {
+                    let rule = item.text().unwrap_or_default().trim();
+                    // Of disks, or of everything.
+                    if !rule.starts_with('c') {
+                        self.untried(&place(key, item), rule);
+                    }
+                    self.out.options.device_rules.push(rule.to_owned());
+                }
             }
             "sysctls" => self.out.options.sysctls = pairs(value),
             "storage_opt" => self.out.options.storage = pairs(value),
@@ -246,6 +256,14 @@ impl Converter<'_, '_, '_> {
         let message = format!("this version cannot audit a service with `{}`", key.text);
         self.reader
             .report(Code::NotExpressible, key.span.clone(), message, help);
+    }
+
+    /// Devices of the host that no case tries: all would be BLOCKED around an open disk.
+    fn untried(&mut self, at: &Range<usize>, which: &str) {
+        let message = format!("no case tries what a sandbox can do with `{which}`");
+        let help = "a disk or the memory of the host is the host: leave it out of what is deployed, or out of what is audited";
+        self.reader
+            .report(Code::NotExpressible, at.clone(), message, help);
     }
 
     pub(super) fn contradiction(

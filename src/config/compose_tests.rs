@@ -118,7 +118,7 @@ fn a_service_that_says_nothing_is_a_container_with_nothing_configured() {
 fn what_is_dangerous_arrives() {
     let settings = good(
         "privileged: true\nnetwork_mode: host\ncap_add: [SYS_ADMIN]\nvolumes:\n  - /var/run/docker.sock:/var/run/docker.sock\n\
-         devices: [/dev/kmsg]\nsysctls: [net.ipv4.ip_forward=1]\ndevice_cgroup_rules: ['c 1:11 r']",
+         devices: [/dev/fuse]\nsysctls: [net.ipv4.ip_forward=1]\ndevice_cgroup_rules: ['c 1:11 r']",
     );
     assert!(settings.privileged && settings.network_mode == NetworkMode::Host);
     assert!(settings.capabilities.contains(&"CAP_SYS_ADMIN".to_owned()));
@@ -129,6 +129,24 @@ fn what_is_dangerous_arrives() {
     assert_eq!(settings.options.devices[0].2, "rwm");
     assert_eq!(settings.options.sysctls["net.ipv4.ip_forward"], "1");
     assert_eq!(settings.options.device_rules, ["c 1:11 r"]);
+}
+
+/// No case tries an open disk: a container that holds one would come out BLOCKED in all of them.
+#[test]
+fn a_device_that_no_case_tries_is_refused() {
+    for lines in [
+        "devices: [/dev/sda]",
+        "devices: ['/dev/vda:/dev/fuse:r']",
+        "devices: [{source: /dev/mem}]",
+        "devices: [/dev/fuse/../sda]",
+        "devices: [/srv/null]",
+        "device_cgroup_rules: ['b 8:0 r']",
+        "device_cgroup_rules: [' a *:* rwm']",
+    ] {
+        let mistakes = service(lines).err().expect(lines);
+        assert_eq!(codes(&mistakes), ["not-expressible"], "{lines}");
+        assert!(mistakes.to_string().contains("no case tries"), "{mistakes}");
+    }
 }
 
 #[test]
@@ -222,7 +240,7 @@ fn every_expressed_key_changes_something() {
         ("cpuset", "0"),
         ("deploy", "{resources: {limits: {pids: 9}}}"),
         ("device_cgroup_rules", "['c 1:3 r']"),
-        ("devices", "[/dev/kmsg]"),
+        ("devices", "[/dev/fuse]"),
         ("dns", "[192.0.2.1]"),
         ("env_file", "env"),
         ("environment", "{A: b}"),
@@ -370,6 +388,26 @@ fn a_variable_that_names_other_files_is_refused() {
             assert_eq!(codes(&said), ["not-expressible"], "{name}");
         }
         assert!(read_with(yaml, "a", &[], &[(name, "")]).is_ok());
+    }
+}
+
+#[test]
+fn a_file_of_variables_that_compose_is_told_not_to_read_is_not_read() {
+    let yaml = "services: {a: {image: busybox, network_mode: '${NETWORK:-host}'}}";
+    let network = |own: &[(&str, &str)]| {
+        let files = [(".env", "NETWORK=none\n")];
+        let seen = read_with(yaml, "a", &files, own).expect("valid");
+        seen.settings.network_mode
+    };
+    assert_eq!(network(&[]), NetworkMode::None);
+    for (said, network_mode) in [
+        ("1", NetworkMode::Host),
+        ("true", NetworkMode::Host),
+        ("0", NetworkMode::None),
+        ("false", NetworkMode::None),
+    ] {
+        let own = [("COMPOSE_DISABLE_ENV_FILE", said)];
+        assert_eq!(network(&own), network_mode, "{said}");
     }
 }
 

@@ -54,12 +54,42 @@ fn looks_secret(name: &str, value: &str) -> bool {
     const WORDS: [&str; 6] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL"];
     // The key of a public signature, which many images carry, and whose value is no secret.
     const PUBLIC: [&str; 2] = ["GPG_KEY", "GPG_KEYS"];
+    // Short ones are parts of other words: `COMPASS`, `PATH`.
+    const WHOLE: [&str; 4] = ["PASS", "PASSPHRASE", "PAT", "PWD"];
     let upper = name.to_ascii_uppercase();
-    WORDS.iter().any(|word| upper.contains(word))
+    let is_named = WORDS.iter().any(|word| upper.contains(word))
+        || upper.split('_').any(|part| WHOLE.contains(&part));
+    (is_named || holds_password(value))
         && !PUBLIC.contains(&upper.as_str())
         && value.len() >= 8
         // The place of a secret is none.
-        && !value.starts_with('/')
+        && !is_place(value)
+}
+
+/// Whether this is an address with a user's password in it, such as a database's.
+fn holds_password(value: &str) -> bool {
+    let Some((_, rest)) = value.split_once("://") else {
+        return false;
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let user = authority.rsplit_once('@').map(|(user, _)| user);
+    user.and_then(|user| user.split_once(':'))
+        .is_some_and(|(_, password)| !password.is_empty())
+}
+
+/// Whether this is the path of something. One in sixty-four of all keys in base64 begins with a `/` too, and holds nothing
+/// that base64 does not: such a value is a path where this machine has the folder that it begins with.
+fn is_place(value: &str) -> bool {
+    const SHORTEST_KEY: usize = 16;
+    let Some(path) = value.strip_prefix('/') else {
+        return false;
+    };
+    let of_a_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '+' | '=');
+    let has = |is: fn(&char) -> bool| value.chars().any(|c| is(&c));
+    let mixed = has(char::is_ascii_uppercase) && has(char::is_ascii_lowercase);
+    let may_be_a_key = value.len() >= SHORTEST_KEY && mixed && value.chars().all(of_a_key);
+    let first = path.split('/').next().unwrap_or_default();
+    !may_be_a_key || (!first.is_empty() && Path::new("/").join(first).is_dir())
 }
 
 /// The user's own files at the places that the cases look at: in these home folders, and at fixed paths.
@@ -146,7 +176,22 @@ mod tests {
             ("db_password", "hunter2hunter2", true),
             ("MY_TOKEN", "short", false),
             ("PATHS", "abcdefgh", false),
+            ("DB_PASS", "hunter2hunter2", true),
+            ("MYSQL_PWD", "hunter2hunter2", true),
+            ("PWD", "/home/somebody", false),
+            ("COMPASS", "north-by-west", false),
+            ("DATABASE_URL", "postgres://app:hunter2@db/app", true),
+            ("DATABASE_URL", "postgres://app@db:5432/app", false),
+            ("HOMEPAGE", "https://a.example/x:y@z", false),
             ("GOOGLE_APPLICATION_CREDENTIALS", "/home/a/key.json", false),
+            ("DB_PASSWORD_FILE", "/run/secrets/db", false),
+            ("SSH_KEY_PATH", "/usr/Alice/DeployKey2", false),
+            (
+                "AWS_SECRET_ACCESS_KEY",
+                "/JalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+                true,
+            ),
+            ("A_KEY", "//alrXUtnFEMIK7M", true),
             ("GPG_KEY", "7169605F62C751356D054A26A821E680E5FA6305", false),
         ] {
             assert_eq!(looks_secret(name, value), expected, "{name}={value}");

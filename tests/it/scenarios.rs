@@ -33,6 +33,28 @@ fn egress_from_an_image_that_holds_no_client() {
     );
 }
 
+/// A launcher that holds a folder of the host open, and hands it on with the standard streams; one that never leaves its
+/// working folder.
+#[test]
+fn a_folder_that_was_left_open() {
+    if !have(&["root", "bwrap"]) {
+        return;
+    }
+    let case = "filesystem/read-host-file";
+    for (launcher, by) in [
+        ("leaves-a-folder-open", "found in descriptor 9, /"),
+        ("works-outside-its-root", "found in working folder, /"),
+    ] {
+        let seen = run_with(&[case], &[&runner(launcher)]);
+        seen.expect(1, &[(case, "ESCAPED", "secret-read")]);
+        // Lines are as long as the page is wide.
+        let words: Vec<&str> = seen.out.split_whitespace().collect();
+        assert!(words.join(" ").contains(by), "{}", seen.out);
+    }
+    let seen = run_with(&[case], &[&runner("nothing-but-the-probe")]);
+    seen.expect(0, &[(case, "BLOCKED", "absent")]);
+}
+
 /// Memory with swap left open.
 #[test]
 fn a_memory_ceiling_that_swap_goes_around() {

@@ -427,7 +427,7 @@ mod tests {
             "HostConfig": {
                 "NetworkMode": "host", "PidMode": "host", "IpcMode": "host", "CapAdd": ["SYS_ADMIN"], "MemorySwap": -1,
                 "Memory": 64 << 20, "SecurityOpt": ["seccomp=unconfined"], "MaskedPaths": [], "ReadonlyPaths": [],
-                "Devices": [{"PathOnHost": "/dev/kmsg", "PathInContainer": "/dev/kmsg", "CgroupPermissions": "rwm"}],
+                "Devices": [{"PathOnHost": "/dev/fuse", "PathInContainer": "/dev/fuse", "CgroupPermissions": "rwm"}],
             },
         });
         let project = like(seen, "").unwrap_or_else(|mistakes| panic!("{mistakes}"));
