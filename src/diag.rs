@@ -3,6 +3,7 @@
 //! Text that came out of a file is shown with its control characters escaped, so that a case file cannot drive a
 //! terminal.
 
+mod hide;
 mod reader;
 pub mod schema;
 mod units;
@@ -16,6 +17,8 @@ use std::sync::Arc;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 use crate::safe_text::{SafeText, must_escape};
+
+use hide::without_secrets;
 
 /// What kind of mistake it is: stable, for scripts and for searching the documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -205,7 +208,7 @@ impl Diagnostic {
                     let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
                     let mark = span.start - lines.start..span.end - lines.start;
                     group.element(
-                        Snippet::source(visible(&source.text[lines]))
+                        Snippet::source(visible(&without_secrets(&source.text[lines])))
                             .line_start(line)
                             .path(shown(&place.path.to_string_lossy()))
                             .annotation(

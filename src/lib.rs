@@ -24,5 +24,6 @@ pub mod record;
 pub mod report;
 pub mod run;
 pub mod safe_text;
+pub mod secret_words;
 pub mod test;
 pub mod verdict;

@@ -342,6 +342,16 @@ fn variables_come_from_the_environment_and_the_file_beside() {
     );
 }
 
+/// What is wrong with a password is said without it: errors end in logs that many read.
+#[test]
+fn a_mistake_in_a_secret_does_not_show_it() {
+    let wrong = "services: {a: {image: busybox, environment: {DB_PASSWORD: \"hunter$ 2\"}}}";
+    let said = read_with(wrong, "a", &[], &[]).err().expect("refused");
+    let said = said.to_string();
+    assert!(said.contains("DB_PASSWORD: \"******$ *\""), "{said}");
+    assert!(!said.contains("hunter"), "{said}");
+}
+
 #[test]
 fn environment_files_come_before_the_environment() {
     let yaml = "services:\n  a:\n    image: busybox\n    env_file: [one, {path: two, required: false}, {path: gone, required: false}]\n    environment: {A: mine}\n";

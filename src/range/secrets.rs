@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
+use crate::secret_words;
+
 /// As much of a file as the probe reads.
 const LONGEST: u64 = 1 << 20;
 
@@ -51,30 +53,11 @@ pub(super) fn of_environment(
 }
 
 fn looks_secret(name: &str, value: &str) -> bool {
-    const WORDS: [&str; 6] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL"];
-    // The key of a public signature, which many images carry, and whose value is no secret.
-    const PUBLIC: [&str; 2] = ["GPG_KEY", "GPG_KEYS"];
-    // Short ones are parts of other words: `COMPASS`, `PATH`.
-    const WHOLE: [&str; 4] = ["PASS", "PASSPHRASE", "PAT", "PWD"];
-    let upper = name.to_ascii_uppercase();
-    let is_named = WORDS.iter().any(|word| upper.contains(word))
-        || upper.split('_').any(|part| WHOLE.contains(&part));
-    (is_named || holds_password(value))
-        && !PUBLIC.contains(&upper.as_str())
+    (secret_words::is_name(name) || secret_words::password_in(value).is_some())
+        && !secret_words::is_public(name)
         && value.len() >= 8
         // The place of a secret is none.
         && !is_place(value)
-}
-
-/// Whether this is an address with a user's password in it, such as a database's.
-fn holds_password(value: &str) -> bool {
-    let Some((_, rest)) = value.split_once("://") else {
-        return false;
-    };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let user = authority.rsplit_once('@').map(|(user, _)| user);
-    user.and_then(|user| user.split_once(':'))
-        .is_some_and(|(_, password)| !password.is_empty())
 }
 
 /// Whether this is the path of something. One in sixty-four of all keys in base64 begins with a `/` too, and holds nothing

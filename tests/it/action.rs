@@ -462,7 +462,10 @@ fn a_job_that_is_cancelled_ends_its_audit_in_order() {
         .env("PROGRAM", env!("CARGO_BIN_EXE_escape-audit"))
         .env("INPUT_SANDBOX", "unsandboxed")
         // The first is told at once, and the others watch for survivors long after that.
-        .env("INPUT_ARGS", "--case kernel/bpf\n--case processes/outlive-*")
+        .env(
+            "INPUT_ARGS",
+            "--case kernel/bpf\n--case processes/outlive-*",
+        )
         .env("INPUT_SUMMARY", "true")
         .env("INPUT_SUDO", "false")
         .env("RUNNER_TEMP", temp.path())

@@ -12,11 +12,16 @@ const MAP: &[(&str, &str, &[&str])] = &[
     ("exit_code", "exit codes, a sentence each", &[]),
     ("verdict", "data", &[]),
     ("safe_text", "untrusted bytes made safe", &[]),
+    (
+        "secret_words",
+        "which variables hold a secret, by name and value",
+        &[],
+    ),
     ("evidence", "data", &["case"]),
     (
         "diag",
         "mistakes in files, and how they are shown",
-        &["safe_text"],
+        &["safe_text", "secret_words"],
     ),
     // Pure.
     (
@@ -71,7 +76,7 @@ const MAP: &[(&str, &str, &[&str])] = &[
     ),
     // What touches the host.
     ("host", "cgroups, /proc, the run's folder", &["evidence"]),
-    ("range", "canaries", &["case", "evidence"]),
+    ("range", "canaries", &["case", "evidence", "secret_words"]),
     (
         "backend",
         "a file a kind of sandbox",
@@ -133,7 +138,7 @@ const MAP: &[(&str, &str, &[&str])] = &[
 ];
 
 /// These decide or are data: no clock of the host, no process, no socket, no runtime.
-const PURE: [&str; 11] = [
+const PURE: [&str; 12] = [
     "protection",
     "exit_code",
     "verdict",
@@ -142,6 +147,7 @@ const PURE: [&str; 11] = [
     "judge",
     "gate",
     "safe_text",
+    "secret_words",
     "report",
     "record",
     "case",
