@@ -45,7 +45,28 @@ fn value_of_a_secret(line: &str) -> Option<usize> {
     None
 }
 
+/// The names of variables that are filled in, and what is said where one is missing, are no secrets; a default may be one.
 fn hidden(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(begin) = rest.find("${") {
+        out.push_str(&masked(&rest[..begin]));
+        rest = &rest[begin..];
+        let Some(name) = rest.find(['-', '+', '?', '}']) else {
+            break;
+        };
+        let end = match rest[name..].starts_with('?') {
+            true => rest.find('}').unwrap_or(name),
+            false => name,
+        };
+        out.push_str(&rest[..end]);
+        rest = &rest[end..];
+    }
+    out.push_str(&masked(rest));
+    out
+}
+
+fn masked(text: &str) -> String {
     text.chars()
         .map(|c| match c.is_alphanumeric() {
             true => "*".repeat(c.len_utf8()),
@@ -73,6 +94,9 @@ mod tests {
             ("URL: pg://me:secret@db/x", "URL: pg://me:******@db/x"),
             ("secrets = [\"AWS_*\"]", "secrets = [\"AWS_*\"]"),
             ("PATH: /usr/bin", "PATH: /usr/bin"),
+            ("TOKEN: ${NAME:?who pays}", "TOKEN: ${NAME:?who pays}"),
+            ("TOKEN: pw${ab", "TOKEN: **${**"),
+            ("TOKEN: a${NAME:-dflt}b", "TOKEN: *${NAME:-****}*"),
             ("image: ${TAG", "image: ${TAG"),
         ] {
             assert_eq!(without_secrets(text), shown);
