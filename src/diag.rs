@@ -78,7 +78,7 @@ pub const CODES: &[(Code, &str, &str)] = &[
     (Code::WeakenedMissing, "weakened-missing", "a gating case that never shows that it can fail"),
     (Code::ExpectMisfit, "expect-misfit", "an expectation that does not fit the folder, the attempt or the proofs"),
     (Code::DangerLowered, "danger-lowered", "a danger below the attempt's own"),
-    (Code::BadUrl, "bad-url", "a URL that is not http with a literal address"),
+    (Code::BadUrl, "bad-url", "a URL that is not http with the literal address of a metadata service or of loopback"),
     (Code::BadHeader, "bad-header", "an HTTP header or method that is malformed"),
     (Code::BadPath, "bad-path", "a path that is not absolute or climbs out"),
     (Code::BadPattern, "bad-pattern", "a glob that cannot be read"),
